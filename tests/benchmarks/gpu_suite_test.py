@@ -181,6 +181,16 @@ def kill_and_wait(group, number, kill=os.killpg):
 
 
 class Rehearsal(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.system = pathlib.Path(folder.name)  # the programs that the kit finds
+        for place in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
+            for program in pathlib.Path(place).iterdir():
+                if not HIDDEN.fullmatch(program.name) and not (cls.system / program.name).is_symlink():
+                    (cls.system / program.name).symlink_to(program)
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
@@ -190,10 +200,6 @@ class Rehearsal(unittest.TestCase):
         self.hanging.mkdir()
         (self.folder / "left").touch()
         self.addCleanup(self.kill_left_processes)
-        for place in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
-            for program in pathlib.Path(place).iterdir():
-                if not HIDDEN.fullmatch(program.name) and not (self.tools / program.name).exists():
-                    (self.tools / program.name).symlink_to(program)
 
     def left_processes(self):
         """Processes that fake programs started in other sessions."""
@@ -213,7 +219,7 @@ class Rehearsal(unittest.TestCase):
 
     def environment(self):
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "LOCKSTEP_"))}
-        return kept | {"PATH": str(self.tools), "TMPDIR": str(self.folder)}
+        return kept | {"PATH": f"{self.tools}:{self.system}", "TMPDIR": str(self.folder)}
 
     def fly(self, bundle, *arguments):
         """Runs the kit and returns its exit code, its parts and its lines."""

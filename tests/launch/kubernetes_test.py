@@ -7,6 +7,7 @@ Installs the validators into FOLDER.
 Exit codes: 0, 1 if it is not valid, 77 if the validators cannot be installed."""
 
 import copy
+import functools
 import json
 import pathlib
 import subprocess
@@ -32,14 +33,20 @@ def pod_of(replica):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **replica["template"]}
 
 
+@functools.cache  # each validation loads the schemas of Kubernetes again
+def errors_of_pod(text):
+    try:
+        kubernetes_validate.validate(json.loads(text), KUBERNETES, strict=True)
+    except (kubernetes_validate.ValidationError, jsonschema.ValidationError) as error:
+        return [error.message]
+    return []
+
+
 def errors_of(job, schema):
     """The errors of the job, in words; empty if it is valid."""
     errors = [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(job)]
     for name, replica in job["spec"]["mpiReplicaSpecs"].items():
-        try:
-            kubernetes_validate.validate(pod_of(replica), KUBERNETES, strict=True)
-        except (kubernetes_validate.ValidationError, jsonschema.ValidationError) as error:
-            errors.append(f"{name}: {error.message}")
+        errors += [f"{name}: {message}" for message in errors_of_pod(json.dumps(pod_of(replica)))]
     launcher, worker = (job["spec"]["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
     arguments = launcher["template"]["spec"]["containers"][0]["args"]
     gpus = int(worker["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -14,14 +14,21 @@
 namespace lockstep {
 namespace {
 
+// Few samples limit the search: batches of at most 32 on each of 2 ranks.
+const std::vector<std::string> kFewSamples = {
+    "data.format=synthetic",    "data.synthetic.train_samples=64", "data.synthetic.test_samples=16",
+    "data.synthetic.height=12", "data.synthetic.width=12",         "data.synthetic.channels=1"};
+
 // Trains with key = "auto", and again with the value that the first run found and kept.
 void expect_like_the_found_value(const std::string& key, const std::string& pattern) {
   const Workplace workplace("auto_" + key);
   const auto digest = workplace.path("digest");
+  std::vector<std::string> settings = kFewSamples;
+  settings.insert(settings.end(), {"model.name=cnn", "train.epochs=2", "run.checkpoint_every=5"});
   const auto with = [&](const std::string& value, const std::string& flags) {
-    return run_ranks(2, workplace.train({"model.name=cnn", "train.epochs=2", "run.checkpoint_every=5",
-                                         "train." + key + "=" + value},
-                                        "--digest " + digest.string() + " " + flags));
+    std::vector<std::string> all = settings;
+    all.push_back("train." + key + "=" + value);
+    return run_ranks(2, workplace.train(all, "--digest " + digest.string() + " " + flags));
   };
   const ProgramResult automatic = with("auto", "");
   ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
@@ -42,9 +49,9 @@ void expect_like_the_found_value(const std::string& key, const std::string& patt
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(resumed.output.find("\"auto\""), std::string::npos) << resumed.output;
   EXPECT_EQ(text_of(digest), of_automatic);
-  const std::string eval = fmt::format(
-      "{} eval {} --set model.name=cnn --set train.epochs=2 --set run.checkpoint_every=5 --set train.{}=auto",
-      program("lockstep"), workplace.path("config.toml").string(), key);
+  const std::string eval =
+      fmt::format("{} eval {} --set {} --set train.{}=auto", program("lockstep"),
+                  workplace.path("config.toml").string(), fmt::join(settings, " --set "), key);
   const ProgramResult evaluated = run_shell(eval + " --resume auto");
   EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
   expect_failure(run_shell(eval + " --init export.safetensors"), exit_code::config,
@@ -61,8 +68,10 @@ TEST(AutomaticSettings, TrainLikeTheSamePrecisionGivenExplicitly) {
 
 TEST(AutomaticSettings, PrecisionIsMeasuredWithTheFoundBatch) {
   const Workplace workplace("auto_both");
-  const ProgramResult result = run_ranks(
-      2, workplace.train({"model.name=cnn", "train.steps=1", "train.batch=auto", "train.precision=auto"}));
+  std::vector<std::string> settings = kFewSamples;
+  settings.insert(settings.end(),
+                  {"model.name=cnn", "train.steps=1", "train.batch=auto", "train.precision=auto"});
+  const ProgramResult result = run_ranks(2, workplace.train(settings));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_TRUE(std::regex_search(
       result.output, std::regex("train\\.batch.*using batch \\d+[^]*train\\.precision.*using (fp32|bf16)")))
