@@ -15,6 +15,7 @@
 #include "comm/nccl/tuner.h"
 #include "core/backend_factories.h"
 #include "core/cuda/check.h"
+#include "core/cuda/release.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -92,13 +93,17 @@ void deregister(ncclComm_t communicator, RegisteredMemory kind, void* handle) no
     log_failure("ncclCommDeregister", ncclCommDeregister(communicator, handle));
 }
 
-// ncclMemFree waits for the device, whose collectives may wait for ever for a peer: aborts them first.
+// ncclMemFree unmaps the memory without waiting for the streams that use it (cuMemUnmap), unlike cudaFree.
+// Waits for the device. Collectives of this communicator may wait for ever for a peer: aborts them first.
+// Those of others end, because every rank enqueues them before it frees the same memory.
 void release(NcclConnection& connection, JobState& job, void* data, RegisteredMemory kind,
              void* handle) noexcept {
   if (connection.busy()) {
     job.abandon("memory was freed while collectives (nccl) were using it");
     connection.abort();
   }
+  const auto wait = [](void*) { return cudaDeviceSynchronize(); };
+  release_on(connection.device(), "cudaDeviceSynchronize", wait, data);
   deregister(connection.get(), kind, handle);
   log_failure("ncclMemFree", ncclMemFree(data));
 }
@@ -116,8 +121,14 @@ void NcclCommunicator::connect() {
   make_current(device_);
   const int version = nccl_library_version();
   set_variables(options_, version);
+  // A network that NCCL cannot use fails like a lost one, but a new start would not help.
+  const auto require_connection = [&](ncclResult_t status) {
+    if (status == ncclSuccess) return;
+    throw Error(exit_code::failed, fmt::format("NCCL cannot connect {} of rank {}: {}", to_string(device_),
+                                               rank(), nccl_words(status)));
+  };
   ncclUniqueId id = {};
-  if (rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
+  if (rank() == 0) require_connection(ncclGetUniqueId(&id));
   host_.broadcast(&id, sizeof(id), DType::u8, 0);
   host_.stream().synchronize();
 
@@ -135,21 +146,18 @@ void NcclCommunicator::connect() {
                     "GPU, need world.share_device = true",
                     to_string(device_), rank(), nccl_words(status)));
   }
-  // A network that NCCL cannot use fails like a lost one, but a new start would not help.
-  if (status != ncclSuccess)
-    throw Error(exit_code::failed, fmt::format("NCCL cannot connect {} of rank {}: {}", to_string(device_),
-                                               rank(), nccl_words(status)));
+  require_connection(status);
   connection_->set(communicator);
-  if (rank() == 0)
-    for (const std::string& missing : missing_in_nccl(options_, version)) log::warning("{}", missing);
+  for (const std::string& missing : missing_in_nccl(options_, version)) log::shared_warning("{}", missing);
+  if (version < kHasPlugins) return;  // missing_in_nccl() names the plugins' options
   if (times_ != nullptr) all_use(times_->used(), "comm.kernel_times", kProfilerVariable, host_);
   if (options_.ctas_beside_compute == 0) return;
   // Ranks with and without a limit would start kernels that do not fit together.
   const bool tuned = all_use(take_tuner_use(), "comm.ctas_beside_compute", kTunerVariable, host_);
   if (!tuned) options_.ctas_beside_compute = 0;
   const bool one_node = std::ranges::all_of(node_of_rank(), [](int node) { return node == 0; });
-  if (rank() == 0 && tuned && one_node && options_.memory == RegisteredMemory::window)
-    log::warning(
+  if (tuned && one_node && options_.memory == RegisteredMemory::window)
+    log::shared_warning(
         "comm.ctas_beside_compute has no effect on sums in symmetric windows: set comm.gradient_memory = "
         "\"registered\"");
 }
@@ -255,7 +263,6 @@ NcclCommunicator::~NcclCommunicator() {
   connection_->end();
   if (times_ == nullptr) return;
   times_->listen(nullptr);
-  if (rank() != 0) return;
   for (const auto& [way, sums] : times_->sums())
     log::info("NCCL{}: {}", own_host_ == nullptr ? "" : " (group)", lockstep::describe(way, sums));
 }
@@ -428,7 +435,7 @@ std::uint64_t NcclCommunicator::bytes_sent_by(const Collective& c) const {
 
 bool NcclCommunicator::succeeded(ncclResult_t status, std::string_view failure) {
   const bool failed = status != ncclSuccess;
-  if (failed) cudaGetLastError();  // clears the error, which a later CUDA_CHECK would report
+  if (failed) cudaGetLastError();  // clears the error, which a later cudaGetLastError() would return
   const int first_failed = first_rank_where(host_, failed);
   if (first_failed == rank()) log::warning("NCCL {}: {}", failure, nccl_words(status));
   return first_failed < 0;

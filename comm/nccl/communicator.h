@@ -37,6 +37,7 @@ class NcclConnection {
   NcclConnection(ncclComm_t communicator, Device device)
       : device_(device), communicator_(communicator), done_(device) {}
 
+  Device device() const { return device_; }
   void set(ncclComm_t communicator) { communicator_ = communicator; }
   // Null before set(), and after abort() or end().
   ncclComm_t get() const { return communicator_; }

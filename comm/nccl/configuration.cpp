@@ -65,10 +65,10 @@ std::vector<std::string> missing_in_nccl(const DeviceCommunicatorOptions& option
   std::vector<std::string> missing;
   const auto need = [&](bool set, std::string_view setting, int needed, std::string_view instead) {
     if (!set || known(version) >= needed) return;
-    missing.push_back(
-        fmt::format("{} needs NCCL {}, but {} has {}: {}", setting, nccl_version_text(needed),
-                    version < needed ? "the library" : "the header that Lockstep was built with",
-                    nccl_version_text(known(version)), instead));
+    const bool by_library = version < needed;
+    missing.push_back(fmt::format("{} needs NCCL {}, but {} has {}: {}", setting, nccl_version_text(needed),
+                                  by_library ? "the library" : "the header that Lockstep was built with",
+                                  nccl_version_text(by_library ? version : NCCL_VERSION_CODE), instead));
   };
   constexpr std::string_view own = "NCCL makes its own choice";
   need(options.traffic_class >= 0, "comm.traffic_class", kHasTrafficClass, own);

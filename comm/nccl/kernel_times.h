@@ -19,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "comm/collective.h"
 #include "comm/nccl/plugins.h"

@@ -89,6 +89,27 @@ TEST_F(Nccl, AllocatedMemoryIsZeroedBeforeAnyStreamUsesIt) {
   });
 }
 
+TEST_F(Nccl, FreedMemoryIsNotUsedByAnyStream) {
+  on_every_rank([this] {
+    const Pair ranks(device_, {.memory = RegisteredMemory::registered});
+    Stream other(device_, StreamUse::compute);
+    for (int i = 0; i < 20; ++i) {
+      const std::int32_t number = 7;
+      std::int32_t seen = 0;
+      const Buffer kept(sizeof(number), device_);
+      {
+        const Buffer memory = ranks.nccl->allocate(sizeof(number));
+        other.copy(memory.data(), &number, sizeof(number));
+        other.synchronize();
+        other.copy(kept.data(), memory.data(), sizeof(number));
+      }
+      other.copy(&seen, kept.data(), sizeof(seen));
+      other.synchronize();
+      EXPECT_EQ(seen, number);
+    }
+  });
+}
+
 TEST_F(Nccl, CompletedSumsSurviveTheEndOfTheCommunicator) {
   on_every_rank([this] {
     for (int i = 0; i < 3; ++i) {

@@ -28,6 +28,16 @@ TEST_F(EmulatedDigest, ALostPeerEndsTheJobWithTheResumableCode) {
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
 }
 
+// ncclSystemError. A new start would fail in the same way.
+TEST_F(EmulatedDigest, ANetworkThatNcclCannotUseEndsTheJobForGood) {
+  for (const char* function : {"ncclGetUniqueId", "ncclCommInitRankConfig"}) {
+    const EmulatedRun run{.machine = fmt::format("LOCKSTEP_EMULATED_FAULTS=0/{}:1=2", function)};
+    const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+    EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
+    EXPECT_GE(count(result.output, "NCCL cannot connect"), 1) << result.output;
+  }
+}
+
 // cuDNN refuses a third of its plans when they are created, and another third when they are executed.
 TEST_F(EmulatedDigest, PlansThatFailAreLeftOut) {
   for (const char* choose : {"direct", "time"}) {

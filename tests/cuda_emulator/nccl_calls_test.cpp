@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/cuda_emulator/nccl_ranks.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace lockstep {
 namespace {
@@ -153,6 +154,17 @@ TEST(NcclEmulatorCalls, MemoryIsFreedOnceAndAfterDeregistration) {
     EXPECT_EQ(ncclMemFree(data), ncclSuccess);
     EXPECT_EQ(ncclMemFree(data), ncclInvalidArgument) << "twice";
     EXPECT_EQ(ncclCommRegister(rank.comm, data, 4000, &handle), ncclInvalidArgument) << "freed";
+  });
+}
+
+TEST(NcclEmulatorCalls, FreeingMemoryDoesNotWaitForTheDevice) {
+  alone([](TestRank& rank) {
+    void* data = nullptr;
+    ASSERT_EQ(ncclMemAlloc(&data, 4000), ncclSuccess);
+    const emulator::HeldBack held_back;
+    ASSERT_EQ(emulator::enqueue(rank.stream, "work", [] {}), cudaSuccess);
+    EXPECT_EQ(ncclMemFree(data), ncclSuccess);
+    EXPECT_EQ(cudaStreamQuery(rank.stream), cudaErrorNotReady);
   });
 }
 

@@ -81,6 +81,7 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
   return ncclSuccess;
 }
 
+// NCCL unmaps the memory (cuMemUnmap). Unlike cudaFree, that need not wait for the device.
 ncclResult_t ncclMemFree(void* data) {
   if (const ncclResult_t fault = requested_fault("ncclMemFree")) return fault;
   if (data == nullptr) return ncclSuccess;
@@ -89,7 +90,7 @@ ncclResult_t ncclMemFree(void* data) {
   } catch (const NcclError& error) {
     return complain(error.status, error.what());
   }
-  if (const cudaError_t status = cudaFree(data)) return refuse_cuda("ncclMemFree", status);
+  if (const cudaError_t status = unmap(data)) return refuse_cuda("ncclMemFree", status);
   return ncclSuccess;
 }
 

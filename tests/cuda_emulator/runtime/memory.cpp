@@ -79,8 +79,9 @@ cudaError_t keep(void** data, std::size_t bytes, int device, std::size_t granula
   return cudaSuccess;
 }
 
-// Waits for all work of the current device, like CUDA.
-cudaError_t give_back(void* data, bool pinned) {
+// Waits for all work of the device, like CUDA, or overwrites the memory under work that still uses it.
+enum class Freeing { waits, unmaps };
+cudaError_t give_back(void* data, bool pinned, Freeing freeing = Freeing::waits) {
   if (data == nullptr) return cudaSuccess;
   std::vector<StreamOperationPointer> all;
   {
@@ -88,7 +89,7 @@ cudaError_t give_back(void* data, bool pinned) {
     const auto found = books().allocations.find(static_cast<std::byte*>(data));
     if (found == books().allocations.end() || (found->second.device == kPinned) != pinned)
       return cudaErrorInvalidValue;
-    all = last_of_all(pinned ? current_device() : found->second.device);
+    if (freeing == Freeing::waits) all = last_of_all(pinned ? current_device() : found->second.device);
   }
   wait_for(all);
   Allocation allocation;
@@ -103,6 +104,13 @@ cudaError_t give_back(void* data, bool pinned) {
   if (pinned) {
     std::free(data);
   } else {
+    if (freeing == Freeing::unmaps) {
+      {
+        const DeviceWork spoils;
+        std::memset(data, 0xff, allocation.bytes);
+      }
+      deny_host_access();
+    }
     free_device_memory(data, allocation.bytes);
   }
   return cudaSuccess;
@@ -185,6 +193,12 @@ cudaError_t allocate(void** data, std::size_t bytes, std::size_t granularity) {
   if (const cudaError_t status = enter("cudaMalloc", bytes); status != cudaSuccess) return status;
   if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
   return answer(keep(data, bytes, current_device(), granularity));
+}
+
+cudaError_t unmap(void* data) {
+  if (const cudaError_t status = enter(nullptr); status != cudaSuccess) return status;
+  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  return answer(give_back(data, false, Freeing::unmaps));
 }
 
 cudaError_t LibraryMemory::grow(double share_of_context) {

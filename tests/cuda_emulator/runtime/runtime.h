@@ -76,6 +76,8 @@ int place_of(int device);
 
 // Like cudaMalloc; the device's free memory decreases by a multiple of the granularity.
 cudaError_t allocate(void** data, std::size_t bytes, std::size_t granularity);
+// Like cudaFree, but does not wait for work that uses the memory, as cuMemUnmap.
+cudaError_t unmap(void* data);
 
 // Device memory that a library allocates internally. It counts as used but has no address.
 class LibraryMemory {
