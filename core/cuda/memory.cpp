@@ -28,7 +28,7 @@ class MemoryBooks {
  public:
   // The first call for a device records the memory that is already in use (at_start).
   DeviceMemory read(Device device) {
-    make_current(device);
+    open_device(device);
     DeviceMemory memory;
     CUDA_CHECK(cudaMemGetInfo(&memory.available, &memory.total));
     const std::lock_guard lock(mutex_);

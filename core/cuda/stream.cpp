@@ -66,7 +66,7 @@ class CudaEvent final : public EventBackend {
     make_current(device_);
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
-      cudaGetLastError();  // clears the status: the check of the next kernel launch would report it
+      cudaGetLastError();  // clears the status, which a later cudaGetLastError() would return
       return false;
     }
     check(status, "cudaEventQuery");
@@ -91,7 +91,7 @@ class CudaEvent final : public EventBackend {
       const std::lock_guard lock(mutex_);
       errors = errors_;
     }
-    check_on(errors ? errors->stream() : "no stream", status, call);
+    if (status != cudaSuccess) check_on(errors ? errors->stream() : "no stream", status, call);
     if (errors) errors->rethrow();
   }
 
@@ -203,7 +203,7 @@ class CudaStream final : public StreamBackend {
 
   // Only reports and tests run host tasks on a CUDA stream. A task is on the heap until it has run.
   void enqueue(Task task) override {
-    CHECK(!recording_, "host tasks cannot be recorded");
+    CHECK(capture() == cudaStreamCaptureStatusNone, "host tasks cannot be recorded");
     auto held = std::make_unique<HostCall>(HostCall{task, errors_});
     const auto call = [](void* pointer) {
       const std::unique_ptr<HostCall> owned(static_cast<HostCall*>(pointer));
@@ -229,15 +229,9 @@ class CudaStream final : public StreamBackend {
   bool can_record() const override { return true; }
   void begin_recording() override {
     CUDA_CHECK(cudaStreamBeginCapture(current(), cudaStreamCaptureModeThreadLocal));
-    recording_ = true;
   }
-  bool recording_is_broken() override {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    CUDA_CHECK(cudaStreamIsCapturing(current(), &status));
-    return status == cudaStreamCaptureStatusInvalidated;
-  }
+  bool recording_is_broken() override { return capture() == cudaStreamCaptureStatusInvalidated; }
   std::unique_ptr<RecordingBackend> end_recording(std::string& reason) override {
-    recording_ = false;
     cudaGraph_t graph = nullptr;
     const cudaError_t status = cudaStreamEndCapture(current(), &graph);
     if (status == cudaSuccess && graph != nullptr) return instantiate(device_, graph, reason);
@@ -261,11 +255,16 @@ class CudaStream final : public StreamBackend {
     make_current(device_);
     return stream_;
   }
+  // Also active if the stream has joined the capture of another stream.
+  cudaStreamCaptureStatus capture() {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CUDA_CHECK(cudaStreamIsCapturing(current(), &status));
+    return status;
+  }
 
   Device device_;
   std::shared_ptr<HostErrors> errors_;
   cudaStream_t stream_ = nullptr;
-  bool recording_ = false;
 };
 
 }  // namespace

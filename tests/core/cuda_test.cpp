@@ -51,6 +51,10 @@ TEST_F(Cuda, MemoryStartsAsZerosAndCopiesBothWays) {
   EXPECT_TRUE(std::equal(back.begin(), back.end(), host));
 }
 
+TEST_F(Cuda, TheMemoryOfAnAbsentDeviceIsAConfigurationError) {
+  EXPECT_THROW(available_memory({.kind = DeviceKind::cuda, .index = 1000}), ConfigError);
+}
+
 TEST_F(Cuda, AnEventOrdersTwoStreams) {
   Stream compute(device_, StreamUse::compute);
   Stream communication(device_, StreamUse::communication);
@@ -75,6 +79,24 @@ TEST_F(Cuda, HostTasksRunInStreamOrder) {
   std::vector<int> expected(100);
   std::iota(expected.begin(), expected.end(), 0);
   EXPECT_EQ(order, expected);
+}
+
+// The copy stream joins the recording of the compute stream.
+TEST_F(Cuda, HostTasksAreRefusedInEveryRecordedStream) {
+  Stream compute(device_, StreamUse::compute);
+  Stream copy(device_, StreamUse::copy);
+  Event begun(device_), ended(device_);
+  std::string reason;
+  EXPECT_THROW(compute.record_work(
+                   [&] {
+                     compute.record(begun);
+                     copy.wait(begun);
+                     copy.enqueue([] {});
+                     copy.record(ended);
+                     compute.wait(ended);
+                   },
+                   reason),
+               Error);
 }
 
 TEST_F(Cuda, AFailingCallIsNamed) {
