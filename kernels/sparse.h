@@ -37,6 +37,7 @@ struct SparseClip {
   const float* loss_scale = nullptr;  // may be null
   float most = 1;
   float* clip = nullptr;
+  void* scratch = nullptr;  // aligned to 8 bytes; may be that of the threshold
 };
 
 // *threshold: the bits of a non-negative float that about `kept` numbers reach in magnitude. Samples
@@ -91,7 +92,7 @@ struct SparseSum {
 inline constexpr std::int64_t kSparseChunk = 4096;
 static_assert(SparseMessage::kPage % kSparseChunk == 0);
 
-// Bytes of scratch memory that a threshold and a selection of `count` numbers need.
+// Bytes of scratch memory that a clip, a threshold and a selection of `count` numbers need.
 constexpr std::size_t sparse_scratch_bytes(std::int64_t count) {
   return (2051 + static_cast<std::size_t>((count + kSparseChunk - 1) / kSparseChunk)) * sizeof(std::uint32_t);
 }

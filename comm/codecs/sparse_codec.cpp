@@ -118,6 +118,7 @@ void SparseCodec::choose(std::size_t bucket, const GradientUnit& unit) {
   const auto next = [&](const std::optional<Residual>& memory, const CodecPiece& piece) {
     return memory ? memory->next(bucket) + piece.place : nullptr;
   };
+  void* scratch = scratch_.data() + kThresholdBytes;
   for (const CodecPiece& piece : share.pieces) {
     const SparseNumbers numbers{.count = piece.range.count(),
                                 .gradient = static_cast<const float*>(share.values) + piece.place,
@@ -134,10 +135,10 @@ void SparseCodec::choose(std::size_t bucket, const GradientUnit& unit) {
                                    .gradient = numbers.gradient,
                                    .loss_scale = unit.loss_scale,
                                    .most = static_cast<float>(most),
-                                   .clip = clip});
+                                   .clip = clip,
+                                   .scratch = scratch});
     }
     const SparseMessage shape = message_of(piece);
-    void* scratch = scratch_.data() + kThresholdBytes;
     backend.sparse_threshold(
         stream, {.numbers = numbers, .kept = shape.capacity, .threshold = threshold, .scratch = scratch});
     backend.sparse_select(stream, {.numbers = numbers,

@@ -36,6 +36,9 @@ class Around {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
   void run(Stream& stream, const AffineOperands& operands) const {
+    const bool wanted = plan_.bias && direction_ != AffineDirection::backward_data;
+    CHECK(wanted == (operands.bias != nullptr), "{}: a bias or its gradient is given: {}, planned: {}",
+          name_of(direction_), operands.bias != nullptr, wanted);
     switch (direction_) {
       case AffineDirection::forward:
         return forward(stream, operands);
@@ -51,8 +54,6 @@ class Around {
     const Scratch s = split(o.scratch);
     const void* x = plan_.input.bring(stream, o.x, s.staged);
     library_.run(stream, {.x = x, .w = o.w, .y = o.y, .scratch = s.workspace});
-    CHECK(plan_.bias == (o.bias != nullptr), "a bias is given: {}, planned: {}", o.bias != nullptr,
-          plan_.bias);
     void* y = const_cast<void*>(o.y);
     if (o.bias != nullptr) {
       cuda_bias_activation(stream, plan_.result, {.activation = plan_.activation, .bias = o.bias, .y = y});
@@ -88,8 +89,6 @@ class Around {
                         .b = s.sum,
                         .sum = const_cast<void*>(o.w)});
     }
-    CHECK(plan_.bias == (o.bias != nullptr), "a bias gradient is given: {}, planned: {}", o.bias != nullptr,
-          plan_.bias);
     if (o.bias == nullptr) return;
     cuda_bias_gradient(stream, plan_.result,
                        {.y_gradient = o.y, .gradient = o.bias, .write = o.write, .scratch = s.workspace});

@@ -3,7 +3,7 @@
 // Bytes of memory traffic per element, in 16-byte accesses if the number of channels is a multiple of 8: both
 // passes read x and y's gradient, the second writes x's gradient: five elements (20 bytes in fp32, 10 in half
 // types). With a residual, both passes also read the activation's bits (1/4) and the second writes the
-// residual's gradient (24, 12).
+// residual's gradient (24, 12), except without an activation if that gradient takes the memory of y's.
 #include "kernels/cuda/batch_norm.h"
 #include "kernels/cuda/batch_norm_memory.h"
 #include "kernels/cuda/tiling.h"
@@ -224,7 +224,9 @@ void set_coefficients(Stream& stream, const CudaBatchNorm& norm, const BatchNorm
 
 void cuda_batch_norm_backward(Stream& stream, const CudaBatchNorm& norm, const BatchNormBackward& b) {
   if (norm.rows * norm.channels == 0) return;
-  void* residual_gradient = norm.options.residual ? b.residual_gradient : nullptr;
+  // Without an activation the residual's gradient equals y's gradient. In the same memory it is not written.
+  const bool in_place = norm.options.activation == Activation::none && b.residual_gradient == b.y_gradient;
+  void* residual_gradient = norm.options.residual && !in_place ? b.residual_gradient : nullptr;
   const auto row = [&](std::size_t index) { return BatchNormMemory::row(b.scratch, norm.channels, index); };
   const Coefficients coefficients{.factor = row(0),
                                   .by_distance = row(1),

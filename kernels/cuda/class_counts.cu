@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kCountWarps = 4;  // per block
 
-// The predicted class of a sample, or -1 if there is none. The same in every lane.
+// One sample's result; the same in every lane.
 struct Prediction {
-  int predicted;
-  int before;  // logits that precede the label's
+  int predicted;  // class, or -1 if there is none
+  int before;     // logits that precede the label's
 };
 
 template <typename T>

@@ -111,7 +111,7 @@ __global__ void half_scale_kernel(HalfScale a) { choose_half_scale(a); }
 
 // Each block computes one of the kSquareSums parts; block 0 clears the parts that have no block.
 template <typename T>
-__global__ void __launch_bounds__(kMostBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads)
     square_sum_kernel(std::int64_t count, const T* values, bool accumulate, double* sums) {
   constexpr int kLanes = kLanesOf<T>;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x * kLanes;
@@ -267,10 +267,11 @@ void cuda_sum_squares(Stream& stream, const SquareSum& a) {
   if (a.count == 0 && a.write == Write::accumulate) return;
   with_element(a.type, [&](auto element) {
     using T = typename decltype(element)::type;
-    LaunchShape shape = cover(std::max<std::int64_t>(a.count, 1), kLanesOf<T>);
-    shape.grid.x = std::min(shape.grid.x, static_cast<unsigned>(kSquareSums));
-    launch(square_sum_kernel<T>, shape, stream, a.count, static_cast<const T*>(a.values),
-           a.write == Write::accumulate, a.sums);
+    // Not block_threads(): the size of a block decides the order of the sum.
+    const std::int64_t blocks = std::clamp<std::int64_t>(
+        ceil_div(a.count, std::int64_t{kBlockThreads} * kLanesOf<T>), 1, kSquareSums);
+    launch(square_sum_kernel<T>, {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kBlockThreads)},
+           stream, a.count, static_cast<const T*>(a.values), a.write == Write::accumulate, a.sums);
   });
 }
 

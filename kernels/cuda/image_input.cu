@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory traffic per pixel of C channels: C bytes read in 4-byte accesses (byte by byte from the cache if
-// images are augmented), and the padded channels written in 16-byte accesses; for three channels 3 + 8 bytes
-// with half types, 3 + 16 with fp32. fp32 samples: 4 C bytes read.
+// Memory traffic per pixel of C channels: C bytes read in accesses of 4 to 16 bytes (byte by byte from the
+// cache if images are augmented), and the padded channels written in 16-byte accesses (mixed images: one
+// access per pixel); for three channels 3 + 8 bytes with half types, 3 + 16 with fp32. fp32 samples: 4 C
+// bytes read.
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kMostBlockThreads)
   const int row = place / how.augment.width, column = place % how.augment.width;
   const Mix::View view = mix.view(image, images, how.samples, mixed.weights);
   if (place == 0) mixed.shares[image] = view.share;
-  const auto show = [&](std::int64_t of, float* values) {
+  const auto show = [&](std::int64_t of, Lanes<kPadded>& values) {
     const Augment::View shown = how.augment.view(how.samples[of]);
     const int seen = how.augment.seen(shown, row, column);
     const bool blank = shown.blank(row, column);
@@ -132,15 +133,17 @@ __global__ void __launch_bounds__(kMostBlockThreads)
       values[c] = blank ? 0.0f : channels.normalize[c](byte);
     }
   };
-  float own[kPadded] = {}, partners[kPadded] = {};
+  Lanes<kPadded> own = {}, partners = {};
   show(image, own);
   if (view.share < 1) {
     show(partner, partners);
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) own[c] = view(own[c], partners[c], row, column);
   }
+  T* to = output + pixel * kPadded;
+  if (aligned(output)) return store(to, own);
 #pragma unroll
-  for (int c = 0; c < kPadded; ++c) output[pixel * kPadded + c] = from_float<T>(own[c]);
+  for (int c = 0; c < kPadded; ++c) to[c] = from_float<T>(own[c]);
 }
 
 // The arguments of a call.

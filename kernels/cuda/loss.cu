@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One warp computes one sample; then one block sums over the samples. Bytes of memory traffic per logit: one
-// element read (and read twice more from the cache) and its gradient written (8 bytes in fp32, 4 in half
-// types). The rows of images are too few and too short for wider accesses to matter. Rows of pixels, with few
-// classes, are many: a warp for each leaves most lanes idle, and one block sums all of them.
+// One warp computes one sample; then one block sums over the samples, or several blocks over many. Bytes of
+// memory traffic per logit: one element read (and read twice more from the cache) and its gradient written (8
+// bytes in fp32, 4 in half types). The rows of images are too few and too short for wider accesses to matter.
+// Rows of pixels, with few classes, are many: a warp for each leaves most lanes idle.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -24,6 +25,21 @@ struct SampleLoss {
   double loss;
   std::int32_t correct;
 };
+
+// LossSums over a part of the samples, before rounding.
+struct PartialSums {
+  double loss;
+  double weight;
+  std::int32_t correct;
+  std::int32_t samples;
+};
+constexpr std::int64_t kMostParts = kBlockThreads;
+
+// The number of parts that are summed separately. It depends only on the batch: it decides the last bits.
+std::int64_t parts_of(std::int64_t batch) {
+  constexpr std::int64_t kPartSamples = 4096;  // at least; below this a second launch costs more
+  return std::clamp<std::int64_t>(batch / kPartSamples, 1, kMostParts);
+}
 
 template <typename T>
 struct Batch {
@@ -150,13 +166,16 @@ __global__ void __launch_bounds__(kBlockWarps* kWarpThreads)
   losses[sample] = {loss, prediction == target.label && !(loss != loss) ? 1 : 0};
 }
 
+// One block per part: sums[block] = the sums over every gridDim.x-th run of kBlockThreads samples.
+template <typename Sums>
 __global__ void __launch_bounds__(kBlockThreads)
-    loss_sums_kernel(std::int64_t batch, const float* weights, const SampleLoss* losses, LossSums* sums) {
+    loss_sums_kernel(std::int64_t batch, const float* weights, const SampleLoss* losses, Sums* sums) {
   double loss = 0;
   double weight = 0;
   int correct = 0;
   int samples = 0;
-  for (std::int64_t i = threadIdx.x; i < batch; i += kBlockThreads) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < batch;
+       i += std::int64_t{gridDim.x} * kBlockThreads) {
     if (weights[i] == 0) continue;
     loss += losses[i].loss;
     weight += static_cast<double>(weights[i]);
@@ -168,16 +187,44 @@ __global__ void __launch_bounds__(kBlockThreads)
   correct = block_sum(correct);
   samples = block_sum(samples);
   if (threadIdx.x != 0) return;
+  sums[blockIdx.x].loss = static_cast<decltype(sums->loss)>(loss);
+  sums[blockIdx.x].weight = static_cast<decltype(sums->weight)>(weight);
+  sums[blockIdx.x].correct = correct;
+  sums[blockIdx.x].samples = samples;
+}
+
+// One block, one thread per part.
+__global__ void __launch_bounds__(kBlockThreads)
+    add_parts_kernel(std::int64_t parts, const PartialSums* partial, LossSums* sums) {
+  const PartialSums mine = threadIdx.x < parts ? partial[threadIdx.x] : PartialSums{};
+  const double loss = block_sum(mine.loss), weight = block_sum(mine.weight);
+  const int correct = block_sum(mine.correct), samples = block_sum(mine.samples);
+  if (threadIdx.x != 0) return;
   sums->loss = static_cast<float>(loss);
   sums->weight = static_cast<float>(weight);
   sums->correct = correct;
   sums->samples = samples;
 }
 
+// The parts follow the samples' losses in scratch memory.
+void sum_losses(Stream& stream, std::int64_t batch, const float* weights, SampleLoss* losses,
+                LossSums* sums) {
+  const std::int64_t parts = parts_of(batch);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(parts)), .block = dim3(kBlockThreads)};
+  const auto* all = static_cast<const SampleLoss*>(losses);
+  if (parts == 1) return launch(loss_sums_kernel<LossSums>, shape, stream, batch, weights, all, sums);
+  auto* partial = reinterpret_cast<PartialSums*>(losses + batch);
+  launch(loss_sums_kernel<PartialSums>, shape, stream, batch, weights, all, partial);
+  launch(add_parts_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, parts,
+         static_cast<const PartialSums*>(partial), sums);
+}
+
 }  // namespace
 
 std::size_t cuda_loss_scratch_bytes(std::int64_t batch) {
-  return static_cast<std::size_t>(batch) * sizeof(SampleLoss);
+  const std::int64_t parts = parts_of(batch);
+  return static_cast<std::size_t>(batch) * sizeof(SampleLoss) +
+         (parts > 1 ? static_cast<std::size_t>(parts) * sizeof(PartialSums) : 0);
 }
 
 void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& a) {
@@ -204,8 +251,7 @@ void cuda_softmax_cross_entropy(Stream& stream, const SoftmaxCrossEntropy& a) {
              stream, batch);
     });
   }
-  launch(loss_sums_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a.batch, a.weights,
-         static_cast<const SampleLoss*>(losses), a.sums);
+  sum_losses(stream, a.batch, a.weights, losses, a.sums);
 }
 
 void cuda_output_loss(Stream& stream, const OutputLoss& a) {
@@ -224,8 +270,7 @@ void cuda_output_loss(Stream& stream, const OutputLoss& a) {
       });
     });
   }
-  launch(loss_sums_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a.batch, a.weights,
-         static_cast<const SampleLoss*>(losses), a.sums);
+  sum_losses(stream, a.batch, a.weights, losses, a.sums);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 // training, one byte for its position; backward reads each output gradient and its position, and writes each
 // input gradient. For 3x3 windows with stride 2 in half types: 2.75 bytes per input element forward, 2.75
 // backward.
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -249,9 +250,11 @@ __global__ void __launch_bounds__(kMostBlockThreads, kBlocks)
 
 // width and height: of the tensor that has one thread per pack.
 Windows windows_of(const CudaPooling& p, int lanes, std::int64_t width, std::int64_t height) {
-  CHECK(p.height * p.width * p.channels <= std::numeric_limits<std::int32_t>::max(),
-        "pooling: samples of {} x {} x {} elements exceed the limit of 2^31 - 1", p.channels, p.height,
-        p.width);
+  // Padding can make the output larger than the input. Plane computes offsets in either as int.
+  const std::int64_t pixels = std::max(p.height * p.width, p.out_height * p.out_width);
+  CHECK(pixels * p.channels <= std::numeric_limits<std::int32_t>::max(),
+        "pooling: samples of {} channels and {} pixels exceed the limit of 2^31 - 1 elements", p.channels,
+        pixels);
   return {.channels = static_cast<unsigned>(p.channels),
           .height = static_cast<int>(p.height),
           .width = static_cast<int>(p.width),

@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kBlockThreads) pixel_targets_kernel(PixelTarge
   }
 }
 
-// Calls function(Word(), words) with the widest word that divides runs of elements at these addresses, and
-// the elements of a word.
+// Calls function(Word(), elements of a word) with the widest word that divides runs of `elements` elements at
+// these addresses.
 template <typename F, typename... P>
 void with_word(DType type, std::int64_t elements, F&& function, const P*... pointers) {
   const auto bytes = static_cast<std::int64_t>(size_of(type));

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/element.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/sparse.h"
@@ -45,16 +46,13 @@ struct Maker {
   }
 };
 
-// One block, so that the order of the sum is fixed.
-__global__ void __launch_bounds__(kBlockThreads) clip_kernel(SparseClip a) {
-  const float factor = a.loss_scale == nullptr ? 1.0f : 1.0f / *a.loss_scale;
-  double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < a.count; i += blockDim.x) {
-    const auto value = static_cast<double>(a.gradient[i] * factor);
-    sum += value * value;
-  }
-  const double all = block_sum(sum);
-  if (threadIdx.x == 0) *a.clip = clip_factor(all, a.most);
+// One warp. sums: the parts of SquareSum over the gradient.
+__global__ void __launch_bounds__(kWarpThreads) clip_kernel(SparseClip a, const double* sums) {
+  double squares = 0;
+  for (unsigned part = threadIdx.x; part < kSquareSums; part += kWarpThreads) squares += sums[part];
+  squares = warp_sum(squares);
+  const double scale = a.loss_scale == nullptr ? 1.0 : static_cast<double>(*a.loss_scale);
+  if (threadIdx.x == 0) *a.clip = clip_factor(squares / (scale * scale), a.most);
 }
 
 __global__ void __launch_bounds__(kMostBlockThreads) clear_kernel(std::int64_t count, std::uint32_t* words) {
@@ -219,7 +217,11 @@ LaunchShape cover(std::int64_t count) {
 }  // namespace
 
 void cuda_sparse_clip(Stream& stream, const SparseClip& a) {
-  launch(clip_kernel, {.grid = dim3(1), .block = dim3(kBlockThreads)}, stream, a);
+  static_assert(sparse_scratch_bytes(0) >= kSquareSums * sizeof(double));
+  auto* sums = static_cast<double*>(a.scratch);
+  cuda_sum_squares(stream, {.count = a.count, .values = a.gradient, .sums = sums});
+  launch(clip_kernel, {.grid = dim3(1), .block = dim3(kWarpThreads)}, stream, a,
+         static_cast<const double*>(sums));
 }
 
 void cuda_sparse_threshold(Stream& stream, const SparseThreshold& a) {

@@ -90,7 +90,7 @@ class ProductTrials {
       run(stopwatch_->stream(), [&] { product.run(stopwatch_->stream(), operands); });
       return ran = true;
     } catch (const Error& error) {
-      cudaGetLastError();  // clears the error: the check of the next kernel launch would report it
+      cudaGetLastError();  // clears the error, which a later cudaGetLastError() would return
       failure_ = error.what();
       log::warning("{}: kernel {} is not used, because its trial run failed: {}", key_, product.name,
                    failure_);

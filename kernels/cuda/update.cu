@@ -240,17 +240,6 @@ void run(Stream& stream, const Update& update, const Rule& rule, const States& s
   });
 }
 
-__global__ void __launch_bounds__(kMostBlockThreads) restore_kernel(Restore a) {
-  if (a.control->finite != 0) return;
-  const bool packed = aligned(a.from, a.to);
-  const std::int64_t first = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLanes;
-  if (packed && first + kLanes <= a.count) {
-    store(a.to + first, load<kLanes>(a.from + first));
-    return;
-  }
-  for (std::int64_t i = first; i < first + kLanes && i < a.count; ++i) a.to[i] = a.from[i];
-}
-
 // Processes this thread's kLanes elements: calls pack(first) if they are aligned and all exist, else one(i)
 // for each.
 template <typename Pack, typename One>
@@ -258,6 +247,14 @@ __device__ inline void over_lanes(std::int64_t count, bool packed, const Pack& p
   const std::int64_t first = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLanes;
   if (packed && first + kLanes <= count) return pack(first);
   for (std::int64_t i = first; i < first + kLanes && i < count; ++i) one(i);
+}
+
+__global__ void __launch_bounds__(kMostBlockThreads) restore_kernel(Restore a) {
+  if (a.control->finite != 0) return;
+  over_lanes(
+      a.count, aligned(a.from, a.to),
+      [&](std::int64_t first) { store(a.to + first, load<kLanes>(a.from + first)); },
+      [&](std::int64_t i) { a.to[i] = a.from[i]; });
 }
 
 __global__ void __launch_bounds__(kMostBlockThreads) average_kernel(AverageUpdate a) {

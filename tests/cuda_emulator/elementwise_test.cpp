@@ -241,6 +241,17 @@ TEST_F(CudaElementwise, SumsSquares) {
   });
 }
 
+TEST_F(CudaElementwise, SumsOfSquaresDoNotDependOnTheSizeOfBlocks) {
+  const DeviceMemory memory(values(5001, "x", DType::f32), DType::f32), sums(kSquareSums * sizeof(double));
+  const auto parts = [&](int threads) {
+    set_block_threads(threads);
+    cuda_sum_squares(stream_, {DType::f32, 5001, memory.data(), sums.as<double>()});
+    set_block_threads(kBlockThreads);
+    return sums.items<double>();
+  };
+  EXPECT_EQ(parts(64), parts(512));
+}
+
 TEST_F(CudaElementwise, TheLargestNumbersAreFinite) {
   const DeviceMemory finite(sizeof(std::int32_t));
   const float largest[] = {std::numeric_limits<float>::max(), 65504.0f, 0x1.fep127f};

@@ -128,6 +128,16 @@ TEST(SoftmaxCrossEntropy, EqualsTheCpu) {
   }
 }
 
+// As many samples as the pixels of a small image: several blocks sum them.
+TEST(SoftmaxCrossEntropy, SumsOfManySamplesEqualTheCpu) {
+  const LossBatch batch = LossBatch::random(DType::f32, 3 * 4096 + 5, 2);
+  const LossSums expected = batch.on_cpu().sums, actual = batch.emulated(LossBatch::Gradient::none).sums;
+  EXPECT_NEAR(actual.loss, expected.loss, 1e-6 * std::abs(expected.loss));
+  EXPECT_FLOAT_EQ(actual.weight, expected.weight);
+  EXPECT_EQ(actual.correct, expected.correct);
+  EXPECT_EQ(actual.samples, expected.samples);
+}
+
 TEST(SoftmaxCrossEntropy, TheFirstOfEqualLogitsIsThePrediction) {
   LossBatch batch{.classes = 70, .logits = Values(70 * 3, 1.0f), .labels = {0, 1, 69}, .weights = {1, 1, 1}};
   batch.logits[2 * 70 + 69] = 2;

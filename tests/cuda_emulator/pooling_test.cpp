@@ -153,6 +153,17 @@ TEST(CudaPooling, ANaNIsTheMaximum) {
   EXPECT_EQ(lowest.emulated(0)[0], -std::numeric_limits<float>::infinity());
 }
 
+// The check precedes the launch, so no memory is needed. Input samples have 2^31 - 88,048 elements.
+TEST(CudaPooling, OutputsWithMoreElementsThanAnIntHoldsAreRefused) {
+  Stream stream(Device{}, StreamUse::compute);
+  const CudaPooling pooling =
+      CudaPooling::from({.kind = PoolingKind::average, .kernel = 2, .stride = 1, .padding = 1}, DType::f16,
+                        {1, 16, 11585, 11585});
+  ASSERT_EQ(pooling.out_height, 11586);
+  EXPECT_THROW(cuda_pooling_forward(stream, pooling, nullptr, nullptr, nullptr), Error);
+  EXPECT_THROW(cuda_pooling_backward(stream, pooling, {}), Error);
+}
+
 TEST(CudaPooling, MaximumNeedsTheMemorySavedByForward) {
   Stream stream(Device{}, StreamUse::compute);
   EXPECT_THROW(cuda_pooling_backward(stream, CudaPooling::from({}, DType::f32, {1, 1, 4, 4}), {}), Error);

@@ -46,7 +46,12 @@ struct Choice {
   template <typename Run>
   Values run(Run&& operations) {
     for (DeviceMemory* memory : {&next_residual, &next_velocity, &message, &sums, &scratch}) memory->spoil();
-    operations(SparseClip{.count = count, .gradient = gradient.as<float>(), .most = 1e30f, .clip = &clip});
+    operations(SparseClip{.count = count,
+                          .gradient = gradient.as<float>(),
+                          .loss_scale = &loss_scale,
+                          .most = 1e30f,
+                          .clip = &clip,
+                          .scratch = scratch.data()});
     operations(SparseThreshold{
         .numbers = numbers(), .kept = kept, .threshold = &threshold, .scratch = scratch.data()});
     operations(SparseSelection{.numbers = numbers(),
@@ -99,6 +104,28 @@ struct ChosenByGpu {
   void operator()(const SparseSelection& a) const { cuda_sparse_select(stream, a); }
   void operator()(const SparseSum& a) const { cuda_sparse_sum(stream, a); }
 };
+
+TEST(CudaSparse, ClipsByTheNormWithoutTheLossScale) {
+  Stream stream(Device{}, StreamUse::compute);
+  const Values values = random_values(70'001, "gradient");
+  const float loss_scale = 1024;
+  for (const std::size_t misaligned : {0, 4}) {
+    const DeviceMemory gradient(values, DType::f32, misaligned), scratch(sparse_scratch_bytes(70'001));
+    const auto clip_by = [&](auto operation) {
+      float clip = -1;
+      operation(SparseClip{.count = 70'001,
+                           .gradient = gradient.as<float>(),
+                           .loss_scale = &loss_scale,
+                           .most = 0.01f,
+                           .clip = &clip,
+                           .scratch = scratch.data()});
+      return clip;
+    };
+    const float expected = clip_by(ChosenByCpu{stream});
+    EXPECT_LT(expected, 1);
+    EXPECT_FLOAT_EQ(in_any_order([&] { return Values{clip_by(ChosenByGpu{stream})}; })[0], expected);
+  }
+}
 
 bool same_or_both_nan(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 

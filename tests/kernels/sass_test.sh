@@ -17,7 +17,8 @@ readonly kernels="unary_kernel:both binary_kernel:both all_finite_kernel:loads d
 update_kernel:both squared_norms_kernel:loads moments_kernel:loads normalize_kernel:both
 gradient_sums_kernel:loads input_gradient_kernel:both max_forward_kernel:both max_backward_kernel:both
 average_forward_kernel:both average_backward_kernel:both image_input_kernel:both bias_activation_kernel:both
-channel_sums_kernel:loads restore_kernel:both augmented_input_kernel:stores image_gather_kernel:both"
+channel_sums_kernel:loads restore_kernel:both augmented_input_kernel:stores mixed_input_kernel:stores
+image_gather_kernel:both"
 
 "$cuobjdump" -sass "$library" | awk -v kernels="$kernels" '
   /^[ \t]*arch = / { arch = $3; architectures[arch] = 1 }
