@@ -95,7 +95,7 @@ void deregister(ncclComm_t communicator, RegisteredMemory kind, void* handle) no
 
 // ncclMemFree unmaps the memory without waiting for the streams that use it (cuMemUnmap), unlike cudaFree.
 // Waits for the device. Collectives of this communicator may wait for ever for a peer: aborts them first.
-// Those of others end, because every rank enqueues them before it frees the same memory.
+// Collectives of others end, because every rank enqueues them before it frees the same memory.
 void release(NcclConnection& connection, JobState& job, void* data, RegisteredMemory kind,
              void* handle) noexcept {
   if (connection.busy()) {
