@@ -68,7 +68,8 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
     else
       restore_network(*network_, *options.state);
   });
-  if (const Difference found = find_difference(host, digest(*network_)); !found.ranks.empty())
+  const std::string weights = host.size() > 1 ? digest(*network_) : std::string();
+  if (const Difference found = find_difference(host, weights); !found.ranks.empty())
     throw_agreed(ConfigError(fmt::format("{}: {} read other weights than rank 0; copy one file to all nodes",
                                          options.weights.string(), named_ranks(found.ranks))));
   network_->copy_weights(stream_);

@@ -69,7 +69,9 @@ void Ledger::read(Source& source) {
       add(static_cast<std::size_t>(bucket), record->moments, record->sent_bytes, other);
       other = {};
     } else {
+      const std::int64_t first_ns = other.started_ns;
       other = record->moments;
+      if (first_ns > 0) other.started_ns = first_ns;
     }
   }
   source.read = newest;

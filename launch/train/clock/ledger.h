@@ -24,7 +24,7 @@ struct BucketPassage {
   std::int64_t finished_ns = 0;  // the last collective ended
   std::int64_t late_ns = 0;      // in collectives, before all ranks had entered
   std::uint64_t sent_bytes = 0;
-  CollectiveMoments other;  // the collective without a bucket that its thread ran just before; 0: none
+  CollectiveMoments other;  // of the collectives without a bucket just before, as one; 0: none
 };
 
 // Compute waited for this bucket and no other. In ns of the host's clock.

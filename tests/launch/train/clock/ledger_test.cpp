@@ -200,6 +200,28 @@ TEST(Ledger, ReadsEachRecordOnce) {
   EXPECT_GT(ledger.passages()[1].finished_ns, previous);
 }
 
+// Such as the agreement on finite gradients and the requests after a step.
+TEST(Ledger, ReadsCollectivesWithoutABucketAsOne) {
+  const auto self = make_self_communicator();
+  Ledger ledger(2, &self->log());
+  float value = 1;
+  for (const int bucket : {-1, -1, 0, 1}) {
+    self->set_purpose({.bucket = bucket});
+    self->all_reduce(&value, 1, DType::f32, ReduceOp::sum);
+  }
+  self->stream().synchronize();
+  ledger.read_log();
+  ledger.end_step(kCompute);
+  const auto moments_of = [&](int back) {
+    return self->log().find_record(self->log().newest() - static_cast<std::uint64_t>(back)).value().moments;
+  };
+  const CollectiveMoments& other = ledger.passages()[0].other;
+  EXPECT_EQ(other.started_ns, moments_of(3).started_ns);
+  EXPECT_EQ(other.met_ns, moments_of(2).met_ns);
+  EXPECT_EQ(other.finished_ns, moments_of(2).finished_ns);
+  EXPECT_EQ(ledger.passages()[1].other.started_ns, 0) << "they count once";
+}
+
 // The rank that does not wait while its peers wait is late. Waits that all ranks share count as wire time.
 TEST(Communication, NamesTheLateRank) {
   run_thread_ranks(3, [](Communicator& communicator) {
