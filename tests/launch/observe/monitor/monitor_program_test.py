@@ -47,6 +47,34 @@ class Monitor(unittest.TestCase):
         done = subprocess.run(self.command(*arguments, **more), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def train_held(self, steps, while_held):
+        """Holds the training in its first step while WHILE_HELD(wait_for, said) runs, because the monitor
+        runs on idle cores only: on a busy machine a short training may end before the second row."""
+        held, log = self.images / "held", self.images / "log"
+        with log.open("wb") as output:
+            job = subprocess.Popen(self.command(steps), stdout=output, stderr=output,
+                                   env={**os.environ, "LOCKSTEP_HOLD": f"step:0:{held}"})
+        self.addCleanup(job.wait)
+        self.addCleanup(job.terminate)
+
+        def said():
+            return log.read_text(errors="replace")
+
+        def wait_for(condition):
+            deadline = time.monotonic() + 120
+            while not condition():
+                self.assertIsNone(job.poll(), said())
+                self.assertLess(time.monotonic(), deadline, said())
+                time.sleep(0.01)
+
+        try:
+            wait_for(held.exists)
+            while_held(wait_for, said)
+        finally:
+            held.unlink(missing_ok=True)
+        self.assertEqual(job.wait(), 0, said())
+        return said()
+
     def rows(self, name="monitor.csv"):
         with open(self.run_dir / name, newline="") as file:
             header, *rows = csv.reader(file, skipinitialspace=True)
@@ -56,11 +84,11 @@ class Monitor(unittest.TestCase):
         return [dict(zip(header, row)) for row in rows]
 
     def test_rows_have_times_and_host_figures(self):
+        file = self.run_dir / "monitor.csv"
         before = datetime.datetime.now()
-        self.train(4)
+        self.train_held(4, lambda wait_for, said: wait_for(lambda: file.exists() and file.read_text().count("\n") > 2))
         after = datetime.datetime.now()
         rows = self.rows()
-        self.assertGreaterEqual(len(rows), 2)
         times = [datetime.datetime.strptime(row["timestamp"], "%Y/%m/%d %H:%M:%S.%f") for row in rows]
         self.assertEqual(times, sorted(times))
         self.assertGreaterEqual(times[0], before - datetime.timedelta(milliseconds=1))
@@ -83,41 +111,24 @@ class Monitor(unittest.TestCase):
         self.assertGreater(len(self.rows()), len(first.splitlines()) - 1)
         self.train(2)
         self.assertEqual((self.run_dir / "monitor.1.csv").read_text(), both)
-        self.assertGreaterEqual(len(self.rows()), 2)
+        self.assertGreaterEqual(len(self.rows()), 1)
 
     def test_interval_of_zero_writes_no_file(self):
         self.train(2, seconds=0)
         self.assertEqual(list(self.run_dir.glob("monitor*")), [])
 
     def test_unwritable_file_does_not_end_the_training(self):
-        held, file, log = self.images / "held", self.run_dir / "monitor.csv", self.images / "log"
+        file = self.run_dir / "monitor.csv"
         warning = "monitor.csv: Too many levels of symbolic links"
-        with log.open("wb") as output:
-            job = subprocess.Popen(self.command(2), stdout=output, stderr=output,
-                                   env={**os.environ, "LOCKSTEP_HOLD": f"step:0:{held}"})
-        self.addCleanup(job.wait)
-        self.addCleanup(job.terminate)
 
-        def said():
-            return log.read_text(errors="replace")
-
-        def wait_for(condition):
-            deadline = time.monotonic() + 120
-            while not condition():
-                self.assertIsNone(job.poll(), said())
-                self.assertLess(time.monotonic(), deadline, said())
-                time.sleep(0.01)
-
-        try:
-            wait_for(lambda: held.exists() and file.exists())
+        def replace_file(wait_for, said):
+            wait_for(file.exists)
             link = self.images / "link"
             link.symlink_to("/dev/full")  # the training must never write through it
             os.replace(link, file)  # the monitor may write the file at any time
             wait_for(lambda: warning in said())
-        finally:
-            held.unlink(missing_ok=True)
-        self.assertEqual(job.wait(), 0, said())
-        self.assertEqual(said().count(warning), 1, said())
+
+        self.assertEqual(self.train_held(2, replace_file).count(warning), 1)
 
 
 if __name__ == "__main__":
