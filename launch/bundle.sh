@@ -3,6 +3,7 @@
 # Packs a build into one archive that runs on nodes without package access.
 set -euo pipefail
 export LC_ALL=C  # readelf translates the words that this script looks for
+unset CDPATH     # with it, cd prints a folder
 readonly here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 usage() {

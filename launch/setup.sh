@@ -4,17 +4,21 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-packages=(cmake ninja-build g++ pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libcli11-dev libtomlplusplus-dev
+packages=(cmake ninja-build g++ openmpi-bin libopenmpi-dev libdnnl-dev libcli11-dev libtomlplusplus-dev
   nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libisal-dev zlib1g-dev libturbojpeg0-dev libspng-dev libcsv-dev
   dataset-fashion-mnist ${more_packages[@]+"${more_packages[@]}"})
 
 missing=()
 for package in "${packages[@]}"; do
   state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
-  [ "$state" = installed ] || missing+=("$package")
+  [[ $state == installed* ]] || missing+=("$package")  # a library of two architectures has two states
 done
 if [ ${#missing[@]} -gt 0 ]; then
-  command -v apt-get >/dev/null || { echo "Not a Debian system: install by hand ${missing[*]}" >&2; exit 78; }
+  command -v apt-get >/dev/null || {
+    echo "Not a Debian system: install ${missing[*]} by hand, then run" \
+      "cmake --preset cpu -DLOCKSTEP_TESTS=OFF && cmake --build --preset cpu" >&2
+    exit 78
+  }
   as_root=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || { echo "As root, run: apt-get install ${missing[*]}" >&2; exit 78; }

@@ -152,7 +152,7 @@ bundle_find_mpi() {
 bundle_set_up() {
   local kind rest have
   local -a cuda=()
-  bundle_root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+  bundle_root=$(CDPATH="" cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   bundle_given_path=${LD_LIBRARY_PATH:-}
   bundle_path=$bundle_root/lib
   bundle_loader_cache=$("$(command -v ldconfig || echo /sbin/ldconfig)" -p 2>/dev/null || true)
