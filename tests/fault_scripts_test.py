@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests, without jobs, which ends of a job random_faults.py accepts, and what soak.py keeps of a part that ran."""
+"""Tests, without jobs, which ends of a job random_faults.py accepts, what soak.py keeps of a part that ran, and how
+nodes.sh starts and ends."""
 
 import contextlib
 import io
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 from unittest import mock
 
 import random_faults
 import soak
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 class RandomFaults(unittest.TestCase):
@@ -65,6 +71,28 @@ class Soak(unittest.TestCase):
         error, parts = self.run_soak(["memory_kib grows"])
         self.assertIsInstance(error, soak.training_runs.Failed)
         self.assertEqual(parts, ["benchmark", "soak"])
+
+
+class Nodes(unittest.TestCase):
+    def test_sigkill_of_the_script_ends_its_command(self):
+        command = "import time; print('started', flush=True); time.sleep(60); print('alive')"
+        with subprocess.Popen(["bash", "-c", 'source "$0"; end_with "$@"', HERE / "apart.sh", sys.executable, "-c", command],
+                              stdout=subprocess.PIPE, text=True) as script:
+            self.assertEqual(script.stdout.readline(), "started\n")
+            script.kill()
+            self.assertEqual(script.stdout.read(), "")
+
+    @unittest.skipUnless(os.access("/usr/sbin/tc", os.X_OK), "tc is not in /usr/sbin")
+    def test_start_without_sbin_on_the_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("mpirun", "unshare"):
+                tool = pathlib.Path(folder) / name
+                tool.write_text("#!/bin/sh\nexit 1\n")
+                tool.chmod(0o755)
+            done = subprocess.run([HERE / "nodes.sh", "none", "1", "1", "true"], capture_output=True, text=True,
+                                  env={"PATH": f"{folder}:/usr/bin:/bin"})
+        self.assertEqual(done.returncode, 77, done.stderr)
+        self.assertIn("namespaces cannot be made", done.stderr)
 
 
 if __name__ == "__main__":

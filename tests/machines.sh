@@ -5,9 +5,12 @@
 #   tests/machines.sh [BUILD [CASE ..]]        default: build/cpu, all cases
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=$(realpath "${1:-build/cpu}")
+build=${1:-build/cpu}
+[ -x "$build/bin/lockstep" ] ||
+  { echo "tests/machines.sh: \"$build/bin/lockstep\" is missing: tests/run.sh cpu list builds that of build/cpu" >&2; exit 74; }
+build=$(realpath "$build")
 program=$build/bin/lockstep
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 74
 trap 'rm -rf "$work"' EXIT
 chmod 1777 "$work"  # another user also creates folders there
 plain=(env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM)
@@ -29,7 +32,9 @@ in_namespace() { unshare -m true 2>/dev/null || skip "needs a mount namespace"; 
 root_in_a_container() { as_root && "${plain[@]}" bash -c train; }
 one_core() { "${plain[@]}" taskset -c "$(awk -F '[\t,-]' '/^Cpus_allowed_list/ { print $2 }' /proc/self/status)" bash -c train; }
 user_that_is_not_root() {
-  as_root && "${plain[@]}" HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups bash -c 'cd / && train'
+  local as_nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+  as_root && { "${as_nobody[@]}" test -x "$program" || skip "needs a build that every user may read"; } &&
+    "${plain[@]}" HOME=/nonexistent "${as_nobody[@]}" bash -c 'cd / && train'
 }
 home_that_is_read_only() { "${plain[@]}" HOME=/proc bash -c train; }
 small_shared_memory() { in_namespace && unshare -m bash -c 'mount -t tmpfs -o size=64m shm /dev/shm && train'; }

@@ -74,7 +74,8 @@ leave_groups() {
 # Runs the rest in new namespaces: of processes, so that all end with this one; of mounts, networks and host
 # names, so that other programs see no changes. A user who is not root becomes root of a user namespace.
 if [ -z "${LOCKSTEP_NODES_INSIDE:-}" ]; then
-  for tool in ip tc unshare mpirun; do
+  export PATH=$PATH:/usr/sbin:/sbin  # Debian's users do not have the folder of tc
+  for tool in ip tc unshare setpriv mpirun; do
     command -v "$tool" >/dev/null || { echo "Skipped: nodes on one machine, because $tool is not installed" >&2; exit 77; }
   done
   apart=(unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc)
@@ -150,7 +151,7 @@ for framework in OMPI_MCA_oob_tcp OMPI_MCA_btl_tcp PRTE_MCA_oob_tcp PMIX_MCA_ptl
   export "${framework}_if_include=$network.0/24"
 done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# shellcheck disable=SC2086  # several arguments
+# shellcheck disable=SC2206  # several arguments
 command=(mpirun --oversubscribe --bind-to none --host "$(IFS=,; echo "${hosts[*]}")" -np "$total"
          ${LOCKSTEP_NODES_MPIRUN:-} "$@")
 code=0

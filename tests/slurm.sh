@@ -27,7 +27,7 @@ fi
 
 if [ -z "${LOCKSTEP_SLURM_INSIDE:-}" ]; then
   export PATH=$PATH:/usr/sbin:/sbin
-  for tool in slurmctld slurmd munged srun ip unshare; do
+  for tool in slurmctld slurmd munged srun ip unshare setpriv; do
     command -v "$tool" >/dev/null || { echo "Skipped: Slurm, because $tool is not installed" >&2; exit 77; }
   done
   apart=(unshare --mount --net --pid --fork --kill-child --mount-proc)
