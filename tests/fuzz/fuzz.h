@@ -28,7 +28,8 @@ struct Broken : std::exception {
 };
 void require(bool kept, std::string_view promise);
 
-// A folder in memory, for this process only. It is removed at exit.
+// A folder for this process only, in TMPDIR or, without it, in memory. It is removed at exit, but not after a
+// finding.
 const std::filesystem::path& folder();
 // Creates or replaces a file in folder(). Creates its parent folders.
 std::filesystem::path put(const std::filesystem::path& name, std::string_view bytes);

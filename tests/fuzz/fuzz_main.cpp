@@ -18,7 +18,8 @@ namespace {
 
 struct OwnFolder {
   OwnFolder() {
-    std::string name = "/dev/shm/lockstep_fuzz_XXXXXX";
+    const char* parent = std::getenv("TMPDIR");
+    std::string name = std::string(parent != nullptr ? parent : "/dev/shm") + "/lockstep_fuzz_XXXXXX";
     if (mkdtemp(name.data()) == nullptr) std::abort();
     path = name;
   }

@@ -9,6 +9,10 @@ program=$build/bin/${target}_fuzzer work=$build/fuzzing/$target
 mkdir -p "$work/corpus"
 cd "$work"
 rm -rf seeds
+# A program that ends with a finding does not remove its files.
+TMPDIR=$(mktemp -d /dev/shm/lockstep_fuzz_XXXXXX)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 "$program" --seeds=seeds
 export UBSAN_OPTIONS=print_stacktrace=1
 code=0
