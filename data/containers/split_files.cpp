@@ -51,9 +51,10 @@ bool ends_as_shard(std::string_view name) {
   return numbered && numbered->ending.empty();
 }
 
-// Warns if fewer shards exist than their names count.
-void warn_of_missing_shards(const fs::path& folder, const std::vector<fs::path>& files) {
+// Warns if fewer shards exist than their names count, and if two sets of shards differ only in their number.
+void warn_of_shards(const fs::path& folder, const std::vector<fs::path>& files) {
   struct Shards {
+    std::string front;
     std::size_t count = 0;
     std::set<std::string> found;  // numbers
   };
@@ -63,10 +64,16 @@ void warn_of_missing_shards(const fs::path& folder, const std::vector<fs::path>&
     const std::optional<NumberedName> numbered = numbered_name(name);
     if (!numbered) continue;
     Shards& shards = sets[fmt::format("{}-*-of-{}", numbered->front, numbered->count)];
+    shards.front = numbered->front;
     shards.count = number_from<std::size_t>(numbered->count).value_or(0);
     shards.found.emplace(numbered->number);
   }
+  std::map<std::string, std::string> known;  // the first set of each front
   for (const auto& [name, shards] : sets) {
+    const auto [first, is_new] = known.emplace(shards.front, name);
+    if (!is_new)
+      log::shared_warning("{}: {} and {} are both read; if they hold the same samples, remove one of them",
+                          folder.string(), first->second, name);
     if (shards.found.size() >= shards.count) continue;
     log::shared_warning("{}: {} of the {} shards exist; copy the missing files there to use all samples",
                         (folder / name).string(), shards.found.size(), shards.count);
@@ -90,6 +97,14 @@ std::string_view without_side_endings(std::string_view name) {
       return name;
     }
   }
+}
+
+// "train.csv" for "train (1).csv" and "train(1).csv", names of a second download; "" for other names.
+std::string name_of_first_download(std::string_view name) {
+  const std::size_t begin = name.rfind('('), end = name.rfind(')');
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
+  if (!number_from<std::size_t>(name.substr(begin + 1, end - begin - 1))) return {};
+  return fmt::format("{}{}", trimmed(name.substr(0, begin)), name.substr(end + 1));
 }
 
 // Files with the mark in their names, or of shards; and the names of those that are skipped.
@@ -120,13 +135,15 @@ struct MarkedFiles {
     }
     if (error) throw IoError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
     std::ranges::sort(found);
+    const auto exists = [&](const fs::path& path) {
+      return std::binary_search(found.begin(), found.end(), path);
+    };
     for (const fs::path& path : found) {
+      const std::string name = path.filename().string(), first = name_of_first_download(name);
       // "train.tar.gz" beside "train.tar" holds the same samples.
-      const bool is_packed_copy =
-          path.extension() == ".gz" &&
-          std::binary_search(found.begin(), found.end(), fs::path(path).replace_extension());
-      if (is_packed_copy) {
-        skipped.push_back(path.filename().string());
+      const bool is_packed_copy = path.extension() == ".gz" && exists(fs::path(path).replace_extension());
+      if (is_packed_copy || (!first.empty() && exists(path.parent_path() / first))) {
+        skipped.push_back(name);
       } else {
         used.push_back(path);
       }
@@ -190,7 +207,7 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
       log_test_split(folder.string(), first, second);
     }
   }
-  warn_of_missing_shards(folder, found.front());
+  warn_of_shards(folder, found.front());
   return found.front();
 }
 

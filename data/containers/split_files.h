@@ -33,10 +33,11 @@ using LacksLabels = std::function<bool(const std::vector<std::filesystem::path>&
 // (data/formats/split_words.h): "train" for training; for the test split see options.test_split. If that is
 // "auto" and there are files of test and of val, it logs which are used: those of val if only those of test
 // lack labels. `endings`, unless empty, lists the allowed ends of names. Skips hidden files, copies,
-// unfinished downloads, files about other files ("train.csv~", "train.tar.bak", "train.tfrecord.idx") and
-// gzip files beside their unpacked file ("train.tar.gz" beside "train.tar"). Warns if fewer shards exist than
-// their names count. For training files a line names five skipped files of all splits and counts the others.
-// A dataset that also looks up the files of the other split does so under log::Quiet.
+// unfinished downloads, files about other files ("train.csv~", "train.tar.bak", "train.tfrecord.idx"), second
+// downloads beside the first ("train (1).csv" beside "train.csv") and gzip files beside their unpacked file
+// ("train.tar.gz" beside "train.tar"). Warns if fewer shards exist than their names count, and if two sets of
+// shards differ only in that number. For training files a line names five skipped files of all splits and
+// counts the others. A dataset that also looks up the files of the other split does so under log::Quiet.
 //
 // Throws IoError for a missing folder and if no file is found; `expected` describes the expected files in the
 // message. Throws DataError for a file whose name has words of training and of another split: its samples

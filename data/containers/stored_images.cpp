@@ -208,6 +208,8 @@ std::unique_ptr<Dataset> open_container(const DatasetOptions& options, Split spl
     for (const std::filesystem::path& named : found) {
       const std::filesystem::path path = unpacked_file(named);
       files.push_back({.path = path, .images = format.index(path)});
+      if (wanted == split && files.back().images.empty())
+        log::shared_warning("{}: the file has no samples", named.string());
     }
     return files;
   };

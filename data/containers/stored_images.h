@@ -31,11 +31,12 @@ struct ContainerFormat {
   std::function<std::vector<StoredImage>(const std::filesystem::path& file)> index;
 };
 
-// Unpacks gzip files (data/containers/unpacked_file.h). The shape is that of the first training image, with
-// the channels of most (data/images/common_shape.h); classes() is the largest training label plus 1. Throws
-// what finding and indexing files throws, and DataError if there is no image, no examined image can be read,
-// or a label is negative, 2^20 or more, or above the largest training label. read() throws DataError, with
-// file and offset, for an image that cannot be decoded, has changed since indexing, or has another size.
+// Unpacks gzip files (data/containers/unpacked_file.h). Warns of files without samples. The shape is that of
+// the first training image, with the channels of most (data/images/common_shape.h); classes() is the largest
+// training label plus 1. Throws what finding and indexing files throws, and DataError if there is no image,
+// no examined image can be read, or a label is negative, 2^20 or more, or above the largest training label.
+// read() throws DataError, with file and offset, for an image that cannot be decoded, has changed since
+// indexing, or has another size.
 std::unique_ptr<Dataset> open_container(const DatasetOptions& options, Split split,
                                         const ContainerFormat& format);
 

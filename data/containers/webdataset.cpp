@@ -77,28 +77,53 @@ MemberName parts_of(const std::string& path) {
   return {.key = path.substr(0, dot), .ending = lower_case(path.substr(dot + 1))};
 }
 
+bool ends_as_image(std::string_view ending) { return ending == "jpg" || ending == "jpeg" || ending == "png"; }
+
+// "5.jpg" of "photo 3.5.jpg": no ending of an image or a label, but probably meant as one.
+bool is_meant_as_part(std::string_view ending) {
+  const std::size_t dot = ending.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  return ends_as_image(ending.substr(dot + 1)) || ending.substr(dot + 1) == "cls";
+}
+
+// Only the first sample of each kind is logged.
+struct TarWarnings {
+  bool several_images = false;
+  bool dots = false;
+};
+
 // Reads a tar file member by member.
 class TarIndexer {
  public:
-  // warned: set at the first sample with several images, which is logged.
-  TarIndexer(const fs::path& path, bool& warned) : path_(path), file_(path), warned_(warned) {}
+  TarIndexer(const fs::path& path, TarWarnings& warned) : path_(path), file_(path), warned_(warned) {}
 
   std::vector<StoredImage> images() {
     std::uint64_t at = 0;
+    bool ended = false;  // after the mark of an archive's end, which another archive may follow
     while (at + kBlock <= file_.bytes()) {
       TarHeader header;
       file_.read(at, &header, kBlock);
-      if (all_zero(header)) return finish();
-      if (number_in(header.checksum) != checksum_of(header))
+      if (all_zero(header)) {
+        ended = true;
+        finish_sample();
+        key_.reset();
+        at += kBlock;
+        continue;
+      }
+      if (number_in(header.checksum) != checksum_of(header)) {
+        if (ended) break;
         fail(at, at == 0 ? "not a tar file, or a compressed one (unpack it)" : "a member is damaged");
+      }
+      ended = false;
       std::uint64_t size = next_size_.value_or(number_in(header.size).value_or(~std::uint64_t{0}));
       const std::uint64_t data = at + kBlock;
       if (size > file_.bytes() - data) fail(at, "a member is longer than the rest of the file");
       take(header, data, size);
       at = data + (size + kBlock - 1) / kBlock * kBlock;
     }
-    if (at == 0 || at < file_.bytes()) fail(at, "the file ends within a member");
-    return finish();
+    if (!ended && (at == 0 || at < file_.bytes())) fail(at, "the file ends within a member");
+    finish_sample();
+    return std::move(images_);
   }
 
  private:
@@ -157,16 +182,20 @@ class TarIndexer {
       key_ = name.key;
       begin_ = data - kBlock;
     }
-    if (name.ending == "jpg" || name.ending == "jpeg" || name.ending == "png") {
+    if (ends_as_image(name.ending)) {
       if (size > static_cast<std::uint64_t>(kMostImageBytes))
         fail(data, fmt::format("{} has {} bytes; the limit for an image is {}", path, size, kMostImageBytes));
       if (!image_)
         image_ = StoredImage{.offset = data, .bytes = static_cast<std::uint32_t>(size)};
-      else if (!std::exchange(warned_, true))
+      else if (!std::exchange(warned_.several_images, true))
         log::shared_warning("{}: sample {} has several images; the first image of each sample is used",
                             path_.string(), name.key);
     } else if (name.ending == "cls") {
+      if (label_)
+        fail(data, fmt::format("sample {} has several labels; give each sample a different name", name.key));
       label_ = label_in(text_at(data, size), path, data);
+    } else if (is_meant_as_part(name.ending)) {
+      dotted_ = path;
     }
     has_parts_ = has_parts_ || name.ending != "";
   }
@@ -185,15 +214,16 @@ class TarIndexer {
       if (!label_) fail<UnlabelledError>(begin_, fmt::format("sample {} has no label (.cls)", *key_));
       image_->label = *label_;
       images_.push_back(*image_);
+    } else if (!dotted_.empty() && !std::exchange(warned_.dots, true)) {
+      log::shared_warning(
+          "{}: {} is not used, because WebDataset takes all after the first dot of a name as its ending; "
+          "rename the members of such samples to use them",
+          path_.string(), dotted_);
     }
     image_.reset();
     label_.reset();
+    dotted_.clear();
     has_parts_ = false;
-  }
-
-  std::vector<StoredImage> finish() {
-    finish_sample();
-    return std::move(images_);
   }
 
   std::string text_at(std::uint64_t at, std::uint64_t size) const {
@@ -211,12 +241,13 @@ class TarIndexer {
 
   fs::path path_;
   ReadableFile file_;
-  bool& warned_;
+  TarWarnings& warned_;
   std::optional<std::string> next_name_;
   std::optional<std::uint64_t> next_size_;
   std::optional<std::string> key_;  // of the current sample
   std::uint64_t begin_ = 0;
   bool has_parts_ = false;
+  std::string dotted_;  // a part whose name has too many dots for an image or a label
   std::optional<StoredImage> image_;
   std::optional<std::int32_t> label_;
   std::vector<StoredImage> images_;
@@ -226,7 +257,7 @@ class TarIndexer {
 
 std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split) {
   const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
-  bool warned = false;
+  TarWarnings warned;
   const auto index = [&](const fs::path& path) { return TarIndexer(path, warned).images(); };
   return open_container(options, split, {.names = names, .index = index});
 }

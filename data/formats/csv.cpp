@@ -296,9 +296,10 @@ class RowReader {
       if (!value) {
         rows.values.resize(begin);
         return fmt::format(
-            "{} contains \"{}\", which is not a number; write a number, or list the column in "
+            "{} contains \"{}\", which is not a number{}; write a number, or list the column in "
             "data.csv.ignore",
-            rows.columns.describe(column), printable(cells[column]));
+            rows.columns.describe(column), printable(cells[column]),
+            rows.columns.dialect.decimal_comma ? " with a decimal comma" : "");
       }
       rows.values.push_back(*value);
     }

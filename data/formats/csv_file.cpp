@@ -120,8 +120,8 @@ CsvDialect dialect_of(const fs::path& path, CsvDelimiter wanted) {
 
 std::optional<double> number_of_cell(std::string_view cell, const CsvDialect& dialect) {
   std::string with_point;
-  if (dialect.decimal_comma && std::ranges::count(cell, ',') == 1 &&
-      cell.find('.') == std::string_view::npos) {
+  if (dialect.decimal_comma) {
+    if (cell.find('.') != std::string_view::npos) return std::nullopt;  // "1.234" may be 1234
     with_point = cell;
     std::ranges::replace(with_point, ',', '.');
     cell = with_point;

@@ -59,7 +59,7 @@ class CsvFile {
 // The delimiter and the decimal point of a file.
 struct CsvDialect {
   char delimiter = ',';
-  bool decimal_comma = false;  // "1,5"; only if the delimiter is not a comma
+  bool decimal_comma = false;  // "1,5", and no number has a point; only if the delimiter is not a comma
 };
 // Guesses from the first rows: the delimiter that gives rows of equal length, at least two cells, with the
 // largest share of numbers; a comma if none does. wanted: data.csv.delimiter.

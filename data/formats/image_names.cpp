@@ -55,12 +55,16 @@ bool begins_as_image(const fs::path& path) {
 }
 
 constexpr const char* kWithinClasses = "in folders within classes";  // of data.recursive = false
+constexpr const char* kBesideClasses = "beside the class folders";
 
 // Files of a split that are left out, counted by kind and logged in one line.
 class LeftOut {
  public:
   void add_image(const std::string& kind) { ++images_[kind]; }
-  void add_other(const std::string& kind) { ++others_[kind]; }
+  // A file that is not read.
+  void add_file(const std::string& suffix) {
+    ++(is_other_image(suffix) ? images_[suffix] : others_[suffix.empty() ? "without a suffix" : suffix]);
+  }
   void add_of_a_system(const std::string& name) { ++of_systems_[name.starts_with("._") ? "._*" : name]; }
 
   void tell(const fs::path& folder) const {
@@ -113,7 +117,10 @@ void visit_entries(const fs::path& folder, LeftOut& left_out, Visit visit) {
 Names folders_in(const fs::path& folder, LeftOut& left_out) {
   Names names;
   visit_entries(folder, left_out, [&](const std::string& name, bool is_folder) {
-    if (is_folder) names.push_back(name);
+    if (is_folder) return names.push_back(name);
+    const std::string suffix = suffix_of(name);
+    if (is_read(suffix)) return left_out.add_image(kBesideClasses);
+    left_out.add_file(suffix);
   });
   std::ranges::sort(names);
   return names;
@@ -144,10 +151,8 @@ class ImagesOfFolder {
         names_.push_back(below + name);
       } else if (is_image) {
         left_out_.add_image(kWithinClasses);
-      } else if (is_other_image(suffix)) {
-        left_out_.add_image(suffix);
       } else {
-        left_out_.add_other(suffix.empty() ? "without a suffix" : suffix);
+        left_out_.add_file(suffix);
       }
     });
   }

@@ -38,7 +38,8 @@ class ImageNames {
   // then by name. Files are images by their suffix or, without one, by their first bytes. Folders within a
   // class, also linked ones, are searched unless options.recursive is false. Hidden files and folders, and
   // those of systems (.ipynb_checkpoints, __MACOSX, ._*, Thumbs.db), are neither images nor classes. One log
-  // line reports skipped files by kind, as a warning if images are among them.
+  // line reports skipped files by kind, also those beside the class folders, as a warning if images are among
+  // them.
   //
   // Throws IoError for a missing folder; DataError for a class of train/ without images, a test class that
   // train/ does not have, and a dataset without images.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "core/log.h"
+#include "core/text/text.h"
 #include "data/containers/split_files.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/image_names.h"
@@ -83,16 +86,26 @@ struct Pairs {
 
 Pairs pairs_in(const fs::path& folder) {
   std::vector<fs::path> names;
+  std::size_t skipped = 0;
   std::error_code error, unknown;
   fs::directory_iterator entry(folder / kImages, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (!entry->is_directory(unknown) && is_image_name(entry->path()))
-      names.push_back(entry->path().filename());
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path name = entry->path().filename();
+    if (entry->is_directory(unknown)) continue;
+    if (is_image_name(name)) {
+      names.push_back(name);
+    } else if (!is_of_a_system(name.string())) {
+      ++skipped;
+    }
+  }
   if (error)
     throw IoError(fmt::format("{}: cannot be read: {}", (folder / kImages).string(), error.message()));
   if (names.empty())
     throw DataError(
         fmt::format("{}: no images (.jpg, .jpeg, .jpe, .jfif, .png)", (folder / kImages).string()));
+  if (skipped > 0)
+    log::info("{}: skipped {} without a suffix of JPEG or PNG images", (folder / kImages).string(),
+              counted(skipped, "file"));
   std::ranges::sort(names);
   Pairs pairs;
   std::vector<std::string> without;
@@ -200,6 +213,31 @@ class Masks final : public Wrapped {
   std::array<std::int16_t, 256> values_;  // the label of a value
 };
 
+// Masks of two classes often have the values 0 and 255, but 255 is ignored by default.
+void warn_of_ignored_class(const Dataset& masks, const DatasetOptions& options) {
+  constexpr std::int64_t kMasksLookedAt = 8;
+  std::array<bool, 256> found = {};
+  std::int64_t looked_at = 0;
+  std::vector<std::uint8_t> mask;
+  for (const std::int64_t index : some_samples(masks.size(), kMasksLookedAt)) {
+    try {
+      masks.read_own_mask(index, mask);
+    } catch (const DataError&) {  // reported when the mask is read
+      continue;
+    } catch (const IoError&) {
+      continue;
+    }
+    ++looked_at;
+    for (const std::uint8_t pixel : mask) found[pixel] = true;
+  }
+  if (!found[kIgnoredPixel] || std::count(found.begin(), found.begin() + kIgnoredPixel, true) > 1) return;
+  log::shared_warning(
+      "{}: the pixels of {} examined training masks have at most one class, or the value of "
+      "data.masks.ignore_index ({}), which is ignored; if that value marks a class, write the masks with "
+      "values from 0 to {}",
+      options.path, looked_at, options.masks.ignore_index, options.masks.classes - 1);
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) {
@@ -207,7 +245,17 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
     throw ConfigError(
         "data.masks.classes is missing: set the number of classes of the masks' pixels, which are 0, 1, 2 "
         "and so on");
+  if (options.masks.classes > kMostMaskClasses || options.masks.ignore_index < 0 ||
+      options.masks.ignore_index > kIgnoredPixel) {
+    throw ConfigError(
+        fmt::format("data.masks.classes = {} and data.masks.ignore_index = {}: allowed are at most {} "
+                    "classes, and a value from 0 to {}",
+                    options.masks.classes, options.masks.ignore_index, kMostMaskClasses, kIgnoredPixel));
+  }
+  std::optional<log::Quiet> quiet;
+  if (split == Split::test) quiet.emplace();  // opening the training split logs about its files
   const Pairs training = pairs_in(mask_folder_of(options, Split::train));
+  quiet.reset();
   Pairs pairs = split == Split::train ? training : pairs_in(mask_folder_of(options, split));
   const ExifOrientation exif = options.images.exif_orientation;
   const std::vector<std::int64_t> some = some_samples(std::ssize(training.images), kImagesLookedAt);
@@ -221,11 +269,13 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
                                 options.path, shape.width, shape.height));
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < options.masks.classes; ++i) names.push_back(std::to_string(i));
-  return std::make_unique<Masks>(
+  auto masks = std::make_unique<Masks>(
       pairs,
       open_image_list(pairs.images, shape,
                       {.exif = exif, .classes = std::move(names), .any_size = options.resize.size > 0}),
       options);
+  if (split == Split::train && options.masks.classes > 1) warn_of_ignored_class(*masks, options);
+  return masks;
 }
 
 }  // namespace lockstep

@@ -182,10 +182,10 @@ class Packing {
       return false;
     }
     if (file->header().source != plan.schema.source || file->header().shard != plan.schema.shard) {
-      throw ConfigError(
-          fmt::format("{}: left by unfinished packing of another dataset or with other options; remove the "
-                      "folder, or repeat that command to finish it",
-                      plan.path.parent_path().string()));
+      throw ConfigError(fmt::format(
+          "{}: left by unfinished packing of another dataset, with other options or by another "
+          "version of lockstep; remove the folder, or repeat that command with that version to finish it",
+          plan.path.parent_path().string()));
     }
     ++progress_.kept_shards;
     progress_.done += plan.end - plan.begin;

@@ -46,6 +46,8 @@ void HostAugmentation::operator()(SampleId sample, std::span<std::uint8_t> image
                                   std::span<std::uint8_t> mask) const {
   CHECK(static_cast<std::int64_t>(image.size()) == pixels_ * channels_, "the image has {} bytes, expected {}",
         image.size(), pixels_ * channels_);
+  CHECK(mask.empty() || static_cast<std::int64_t>(mask.size()) == pixels_,
+        "the mask has {} bytes, expected {}", mask.size(), pixels_);
   if (colors_) jitter_.run(sample, pixels_, image.data(), image.data());
   if (places_) place(sample, image, mask);
 }

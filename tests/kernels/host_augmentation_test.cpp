@@ -109,6 +109,9 @@ TEST(HostAugmentation, RefusesTheSameOptionsAsTheDevice) {
   EXPECT_THROW(HostAugmentation({.color = {.hue = 0.1}}, 8, 8, 2), ConfigError);
   std::vector<std::uint8_t> image(5);
   EXPECT_THROW(HostAugmentation({.crop_padding = 1}, 8, 8, 3)({}, image), Error);
+  image.resize(8 * 8 * 3);
+  std::vector<std::uint8_t> mask(8 * 7);
+  EXPECT_THROW(HostAugmentation({.crop_padding = 1}, 8, 8, 3)({}, image, mask), Error);
 }
 
 }  // namespace

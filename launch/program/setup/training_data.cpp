@@ -57,6 +57,18 @@ void check_channels(const Config& config, const Dataset& dataset) {
 
 }  // namespace
 
+void verify_sets(const Config& config, const Datasets& sets, const World& world, int threads) {
+  VerifyOptions each = config.verify;
+  each.shard = {.rank = world.local_rank(), .size = world.local_size()};  // each node has its own copy
+  each.threads = threads;
+  for (const Dataset* set : {sets.train.get(), sets.test.get()}) {
+    ProgressMeter meter("verifying", "images", find_terminal());
+    if (world.rank() == 0)
+      each.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
+    verify(*set, each);
+  }
+}
+
 TrainingData::TrainingData(const Config& config, const std::vector<DatasetFormat>& formats,
                            const World& world, Device device, const ThreadChoice& choice,
                            const Datasets& opened)
@@ -95,15 +107,7 @@ void TrainingData::open(const Config& config, const std::vector<DatasetFormat>& 
   check_images(config, *train_set);
   check_masks(config, *train_set);
   check_channels(config, *train_set);
-  VerifyOptions each = config.verify;
-  each.shard = {.rank = world.local_rank(), .size = world.local_size()};  // each node has its own copy
-  each.threads = threads;
-  for (const Dataset* set : {train_set.get(), test_set.get()}) {
-    ProgressMeter meter("verifying", "images", find_terminal());
-    if (world.rank() == 0)
-      each.told_progress = [&](std::int64_t done, std::int64_t all) { meter.show(done, all); };
-    verify(*set, each);
-  }
+  if (config.verify.extent != Verify::all) verify_sets(config, sets, world, threads);
   const auto format = std::ranges::find(formats, config.dataset.format, &DatasetFormat::name);
   if (world.rank() == 0 && format->has_files) tell_of_sets(*train_set, *test_set, config.dataset.path);
 }

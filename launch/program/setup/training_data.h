@@ -14,7 +14,12 @@
 
 namespace lockstep {
 
+// Verifies sets, or the copies of them that training reads, as data.verify says. Each rank of a node verifies
+// a share of them. Throws what verify() throws (data/sets/verify.h).
+void verify_sets(const Config& config, const Datasets& sets, const World& world, int threads);
+
 struct TrainingData {
+  // data.verify = "all" is left to the caller, which may verify copies that keep the decoded images.
   // opened: sets that another training with the same [data] keys opened and verified; null: opens them.
   // Throws what opening and verifying a dataset throw, DataError if the test set's images or classes do not
   // match, and ConfigError if the normalisation has another number of channels. choice: its threads verify;

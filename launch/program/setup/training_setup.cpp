@@ -95,6 +95,17 @@ void TrainingSetup::prepare_data(World& world, const DeviceChoice& choice, bool 
       throw ConfigError(fmt::format("data.loader = \"{}\": {}", word_of(options.mode), made.failed));
     }
   });
+  if (config_.verify.extent == Verify::all) {  // decodes all images, and kept sets keep them
+    const auto read = [](const std::shared_ptr<Dataset>& source, const std::shared_ptr<Dataset>& set) {
+      return source != nullptr ? source : set;
+    };
+    run_agreed(host_, [&] {
+      verify_sets(config_,
+                  {.train = read(made.to_device.train, made.sets.train),
+                   .test = read(made.to_device.test, made.sets.test)},
+                  world, threads_);
+    });
+  }
   if (config_.preload_time == PreloadTime::before && reads_images) {
     decode_before_training(
         made, {.threads = threads_, .on_error = config_.dataset.on_error, .speaks = host_.rank() == 0}, host_,

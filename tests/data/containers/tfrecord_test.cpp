@@ -110,7 +110,7 @@ TEST(TfRecord, GzipFilesAreUnpackedOnce) {
   expect_parts(testing::internal::GetCapturedStderr(), {"train.tfrecord.gz"});
 }
 
-TEST(TfRecord, MissingShardsAreReported) {
+TEST(TfRecord, MissingAndEmptyShardsAndTwoSetsAreReported) {
   const TemporaryFolder folder;
   const auto warnings = [&](Split split) {
     testing::internal::CaptureStderr();
@@ -127,6 +127,12 @@ TEST(TfRecord, MissingShardsAreReported) {
   EXPECT_EQ(std::ranges::count(of_test, '\n'), 1) << of_test;
   for (const char* name : {"train-00000-of-00004", "train-00002-of-00004"}) folder.write(name, one);
   EXPECT_EQ(warnings(Split::train), "");
+  for (const char* name : {"train-00000-of-00002", "train-00001-of-00002"}) folder.write(name, one);
+  const std::string of_both = warnings(Split::train);
+  expect_parts(of_both, {"train-*-of-00002", "train-*-of-00004"});
+  EXPECT_EQ(std::ranges::count(of_both, '\n'), 1) << of_both;
+  folder.write("train-00001-of-00002", Bytes());
+  expect_parts(warnings(Split::train), {"train-00001-of-00002: "});
 }
 
 TEST(TfRecord, SplitsAreWholeWordsInFileNames) {

@@ -25,7 +25,8 @@ TEST(WebDataset, ReadsImagesAndLabelsOfAllShardsInOrder) {
   folder.write("set-train-000001.tar",
                as_bytes(tar_sample("b.c/x", red_jpeg(30), " 2 ") + tar_member("README", "hello")));
   folder.write("set-val-000000.tar",
-               as_bytes(tar_sample("v", red_jpeg(40), "1") + kTarEnd + "anything after the end"));
+               as_bytes(tar_sample("v", red_jpeg(40), "1") + kTarEnd + tar_sample("v", red_jpeg(50), "0") +
+                        kTarEnd + std::string(600, 'x')));
   const auto train =
       open_dataset({.format = "webdataset", .path = folder.path(), .synthetic = {}}, Split::train);
   ASSERT_EQ(train->size(), 3);
@@ -34,8 +35,9 @@ TEST(WebDataset, ReadsImagesAndLabelsOfAllShardsInOrder) {
   expect_red(*train, 1, 20, 0);
   expect_red(*train, 2, 30, 2);
   const auto test = open_webdataset({.path = folder.path()}, Split::test);
-  ASSERT_EQ(test->size(), 1);
+  ASSERT_EQ(test->size(), 2) << "the second archive in the file counts";
   expect_red(*test, 0, 40, 1);
+  expect_red(*test, 1, 50, 0);
 }
 
 // As tar of macOS writes them: attributes of each file, in a hidden member before it.
@@ -73,6 +75,18 @@ TEST(WebDataset, TheFirstOfSeveralImagesIsUsedWithAWarning) {
   for (std::int64_t i = 0; i < 3; ++i) expect_red(*train, i, static_cast<int>(10 + 10 * i), 1);
 }
 
+// WebDataset takes ".5.jpg" as an ending.
+TEST(WebDataset, ASampleWithSeveralDotsInItsNameIsSkippedWithAWarning) {
+  const TemporaryFolder folder;
+  folder.write("train.tar", as_bytes(tar_sample("photo 3.5", red_jpeg(10), "1") +
+                                     tar_sample("b", red_jpeg(20), "0") + tar_member("b.seg.png", "x")));
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_webdataset({.path = folder.path()}, Split::train)->size(), 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_parts(lines_naming(log, "warning"), {"train.tar", "photo 3.5"});
+  EXPECT_EQ(log.find("seg.png"), std::string::npos) << log;
+}
+
 TEST(WebDataset, LongNamesOfBothTarFormatsAreRead) {
   const TemporaryFolder folder;
   const std::string long_name = std::string(150, 'd') + "/image";
@@ -106,6 +120,7 @@ TEST(WebDataset, ErrorsNameTheirPlace) {
                {"train.tar", byte(good.size()), "sample b", ".cls"});
   expect_parts(complaint(good + tar_member("b.cls", "1") + kTarEnd), {byte(good.size()), "sample b", ".jpg"});
   expect_parts(complaint(good + tar_sample("b", red_jpeg(1), "cat")), {"b.cls", "\"cat\""});
+  expect_parts(complaint(good + tar_member("a.cls", "1")), {byte(good.size() + 512), "sample a", "labels"});
   expect_parts(complaint(std::string(600, 'x')), {"train.tar", byte(0), " tar "});
   expect_parts(complaint(good.substr(0, good.size() - 512)), {"train.tar", byte(good.size() - 1024)});
   expect_parts(complaint(good + "rest"), {"train.tar", byte(good.size())});

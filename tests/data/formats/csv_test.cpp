@@ -184,6 +184,9 @@ TEST_F(CsvTables, CopiesAndSideFilesAreSkippedAndNamed) {
   EXPECT_EQ(rows(*open(Split::test)), (std::vector<Row>{{{4}, 1}}));
   const std::string named = lines_naming(testing::internal::GetCapturedStderr(), skipped);
   EXPECT_EQ(std::ranges::count(named, '\n'), 1) << named;
+  for (const char* name : {"train (1).csv", "train(2).csv"}) write(name, "a,label\n5,0\n");
+  write("train-b (1).csv", "a,label\n6,0\n");
+  EXPECT_EQ(open()->size(), 4);
 }
 
 TEST_F(CsvTables, GzipFilesAreUnpacked) {
@@ -343,6 +346,11 @@ TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(rows(*open()), expected);
   expect_parts(testing::internal::GetCapturedStderr(), {"warning", "1,5"});
+  // Whether 1.234 is 1234 there is unknown.
+  write("train.csv", "breite;höhe;art\n1,5;-2,25;rot\n1.234;2;rot\n3;4,0;blau\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(rows(*open()), expected);
+  expect_parts(testing::internal::GetCapturedStderr(), {"train.csv:3", "\"1.234\"", "decimal comma"});
   write("train.csv", "1.5\t-2.25\trot\n3\t4.0\tblau\n");
   EXPECT_EQ(rows(*open()), expected);
   // Text with commas does not change the delimiter from semicolon to comma.

@@ -306,6 +306,8 @@ TEST(ImageFolder, IgnoredImagesAreReported) {
   expect_parts(warnings(Split::train),
                {"warning", (folder.path() / "train").string(), "2 .bmp", "1 .webp", "1 .txt"});
   EXPECT_EQ(warnings(Split::test), "");
+  for (const char* name : {"test/2.jpg", "test/3.jpg"}) folder.write(name, flat_jpeg({1}));
+  expect_parts(warnings(Split::test), {"warning", "2 beside the class folders"});
 }
 
 TEST(ImageFolder, SummaryNamesTheLeastAndTheMostFrequentClass) {

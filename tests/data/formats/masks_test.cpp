@@ -58,7 +58,10 @@ class MaskFolder : public ::testing::Test {
 };
 
 TEST_F(MaskFolder, PairsImagesWithMasksOfTheSameName) {
+  write_bytes(folder_.path() / "train/images/5.bmp", {1});
+  testing::internal::CaptureStderr();
   const auto train = open_dataset(options(), Split::train), test = open_dataset(options(), Split::test);
+  expect_parts(testing::internal::GetCapturedStderr(), {"info", "train/images", "1 file"});
   EXPECT_EQ(train->size(), 4);
   EXPECT_EQ(test->size(), 1);
   EXPECT_EQ(train->classes(), 3);
@@ -134,9 +137,31 @@ TEST_F(MaskFolder, ASplitOrTheNumberOfClassesThatIsMissingIsNamed) {
   DatasetOptions without = options();
   without.masks.classes = 0;
   expect_parts(message_of<ConfigError>([&] { open_dataset(without, Split::train); }), {"data.masks.classes"});
+  without.masks = {.classes = 256};
+  expect_parts(message_of<ConfigError>([&] { open_dataset(without, Split::train); }), {"256", "255 classes"});
+  without.masks = {.classes = 3, .ignore_index = 256};
+  expect_parts(message_of<ConfigError>([&] { open_dataset(without, Split::train); }), {"256", "0 to 255"});
   DatasetOptions share = options();
   share.validation_share = 0.5;
   EXPECT_EQ(open_dataset(share, Split::train)->size() + open_dataset(share, Split::test)->size(), 4);
+}
+
+TEST_F(MaskFolder, MasksOfTwoClassesOfWhichOneIsIgnoredCauseAWarning) {
+  MaskBytes mask(48);
+  mask[3] = 255;
+  for (int i = 0; i < 4; ++i)
+    write_bytes(folder_.path() / fmt::format("train/masks/{}.png", i), encode_png({6, 8, 1}, mask));
+  const auto warnings = [&] {
+    testing::internal::CaptureStderr();
+    DatasetOptions two = options();
+    two.masks = {.classes = 2};
+    open_dataset(two, Split::train);
+    return lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  };
+  expect_parts(warnings(), {"4 examined", "data.masks.ignore_index (255)"});
+  mask[4] = 1;
+  write_bytes(folder_.path() / "train/masks/2.png", encode_png({6, 8, 1}, mask));
+  EXPECT_EQ(warnings(), "");
 }
 
 // Each image of 12x12 is made of 2x2 equal pixels of an image of 6x6.

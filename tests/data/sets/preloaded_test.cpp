@@ -13,6 +13,7 @@
 #include "data/batch_loader.h"
 #include "data/formats/synthetic.h"
 #include "data/images/resized.h"
+#include "data/sets/verify.h"
 
 namespace lockstep {
 namespace {
@@ -89,6 +90,18 @@ TEST(Preloaded, DecodesEachImageOnceBeforeTraining) {
     std::int32_t label = -1, right = -1;
     EXPECT_EQ(image_of(*kept, i, label), image_of(expected, i, right)) << i;
     EXPECT_EQ(label, right);
+    EXPECT_EQ(counted->reads(i), 1) << i;
+  }
+}
+
+// data.verify = "all" decodes every image before training.
+TEST(Preloaded, VerifiedImagesAreKept) {
+  const auto counted = std::make_shared<Counted>(9);
+  const std::unique_ptr<Dataset> kept = preloaded_in(counted, places_for(*counted, 2));
+  verify(*kept, {.extent = Verify::all, .threads = 2});
+  std::int32_t label = -1;
+  for (std::int64_t i = 0; i < counted->size(); ++i) {
+    image_of(*kept, i, label);
     EXPECT_EQ(counted->reads(i), 1) << i;
   }
 }
