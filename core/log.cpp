@@ -13,12 +13,14 @@
 #include "core/error.h"
 #include "core/system/last_words.h"
 #include "core/system/printable.h"
+#include "core/system/terminal.h"
 #include "core/system/wrapped_text.h"
 
 namespace lockstep::log {
 namespace {
 
 constexpr std::size_t kHanging = 4;
+constexpr const char* kPattern = "%^%l%$ %v";
 std::atomic<std::size_t> columns{0};  // width of the terminal
 thread_local bool thread_is_quiet = false;
 
@@ -26,7 +28,7 @@ spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made =
         std::make_shared<spdlog::logger>("lockstep", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern("%^%l%$ %v");
+    made->set_pattern(kPattern);
     return made;
   }();
   return *instance;
@@ -77,7 +79,10 @@ void set_level(std::string_view word) {
   set_level(static_cast<Level>(found - std::begin(kLevelWords)));
 }
 
-void set_columns(std::size_t width) { columns = width; }
+void set_columns(std::size_t width) {
+  columns = width;
+  logger().set_pattern(std::string(width > 0 ? kClearLine : "") + kPattern);
+}
 
 Quiet::Quiet() : before_(std::exchange(thread_is_quiet, true)) {}
 Quiet::~Quiet() { thread_is_quiet = before_; }
@@ -94,7 +99,7 @@ void write(Level level, std::string_view message) {
 void last_error(std::string_view message) {
   std::string line = fmt::format("[rank {}] {}", current_rank(), printable(message));
   if (columns > 0) line = fitted(spdlog::level::err, line);
-  write_last_words(fmt::format("error {}\n", line));
+  write_last_words(fmt::format("{}error {}\n", columns > 0 ? kClearLine : "", line));
 }
 
 }  // namespace lockstep::log

@@ -25,8 +25,8 @@ Level set_level(Level level);
 // Sets the level by its name in kLevelWords; any other name is a failed CHECK.
 void set_level(std::string_view word);
 
-// Breaks longer lines at this width, for terminals, and indents the continuation. 0, the default, disables
-// it.
+// For terminals: breaks longer lines at this width, indents the continuation, and clears a progress bar
+// before each line. 0, the default, disables all three.
 void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);

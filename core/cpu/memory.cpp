@@ -35,23 +35,29 @@ std::size_t number_in(const std::filesystem::path& path, const std::string& word
   return file >> number ? number : kUnlimited;
 }
 
-// A control group's files of memory, and the name of its inactive file cache in memory.stat.
+// A control group's files of memory, and the names of its file cache in memory.stat: of pages that were read
+// once, and more often.
 struct MemoryFiles {
-  const char *limit, *used, *cache;
+  const char *limit, *used, *inactive, *active;
 };
-constexpr MemoryFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr MemoryFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+constexpr MemoryFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+                                   "total_active_file"};
+constexpr MemoryFiles kVersion2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
 // Without a limit version 1 reports almost 2^63 bytes, rounded down to a page.
 constexpr std::size_t kLargestLimit = std::size_t{1} << 62;
 
-// The memory that the processes of a control group can still allocate. Inactive file cache counts as free.
+// The memory that the processes of a control group can still allocate. File cache counts as free, as in
+// MemAvailable.
 std::size_t room_in(const std::filesystem::path& group, const MemoryFiles& files) {
   const std::size_t limit = number_in(group / files.limit, "");
   const std::size_t used = number_in(group / files.used, "");
   if (limit > kLargestLimit || used == kUnlimited) return kUnlimited;
-  const std::size_t cache = number_in(group / "memory.stat", files.cache);
-  const std::size_t taken = cache == kUnlimited ? used : used - std::min(cache, used);
-  return limit - std::min(taken, limit);
+  const auto cached = [&](const char* name) {
+    const std::size_t bytes = number_in(group / "memory.stat", name);
+    return bytes == kUnlimited ? 0 : bytes;
+  };
+  const std::size_t cache = cached(files.inactive) + cached(files.active);
+  return limit - std::min(used - std::min(cache, used), limit);
 }
 
 // The least room of all control groups around this process (a container, a batch job and its step).

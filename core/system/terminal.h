@@ -13,6 +13,9 @@ struct Terminal {
   int columns = 80;
 };
 
+// Clears the current line of the terminal.
+inline constexpr const char* kClearLine = "\r\x1b[K";
+
 // descriptor: standard output, or STDERR_FILENO.
 Terminal find_terminal(int descriptor = 1);
 

@@ -77,8 +77,9 @@ TEST(Log, LinesAreWrappedForATerminalOnly) {
   const std::string broken = logged(1, speak);
   const std::string exact = logged(1, [] { log::warning("sixteen columns"); });
   log::set_columns(0);
-  EXPECT_EQ(broken, "warning [rank 0] one two\n    three four five\n");
-  EXPECT_EQ(exact, "warning [rank 0] sixteen\n    columns\n");
+  EXPECT_EQ(broken, "\r\x1b[Kwarning [rank 0] one two\n    three four five\n")
+      << "clears a progress bar first";
+  EXPECT_EQ(exact, "\r\x1b[Kwarning [rank 0] sixteen\n    columns\n");
   EXPECT_EQ(logged(1, speak), "warning [rank 0] one two  three four five\n");
 }
 

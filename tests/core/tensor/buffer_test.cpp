@@ -98,8 +98,8 @@ TEST(AvailableMemory, LimitOfAnEnclosingGroupOfVersion2Counts) {
   tree.put("sys/fs/cgroup/job/step/memory.max", "max\n");
   tree.put("sys/fs/cgroup/job/step/memory.current", "200000\n");
   EXPECT_EQ(tree.available(), 700'000u);
-  tree.put("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 100000\nactive_file 7\n");
-  EXPECT_EQ(tree.available(), 800'000u) << "inactive file cache counts as free";
+  tree.put("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 100000\nactive_file 50000\n");
+  EXPECT_EQ(tree.available(), 850'000u) << "file cache counts as free";
 }
 
 TEST(AvailableMemory, LimitOfVersion1Counts) {
@@ -110,7 +110,8 @@ TEST(AvailableMemory, LimitOfVersion1Counts) {
   tree.put("sys/fs/cgroup/memory/memory.usage_in_bytes", "5000000\n");
   tree.put("sys/fs/cgroup/memory/docker/ab/memory.limit_in_bytes", "2000000\n");
   tree.put("sys/fs/cgroup/memory/docker/ab/memory.usage_in_bytes", "500000\n");
-  tree.put("sys/fs/cgroup/memory/docker/ab/memory.stat", "inactive_file 1\ntotal_inactive_file 400000\n");
+  tree.put("sys/fs/cgroup/memory/docker/ab/memory.stat",
+           "inactive_file 1\nactive_file 2\ntotal_inactive_file 300000\ntotal_active_file 100000\n");
   EXPECT_EQ(tree.available(), 1'900'000u);
 }
 
