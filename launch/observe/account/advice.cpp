@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/text/text.h"
 #include "launch/train/clock/wait_model.h"
 
 namespace lockstep {
@@ -71,8 +72,8 @@ class Adviser {
     Advice advice{.cause = cause, .key = change.key, .value = change.value};
     advice.samples_per_second = context_.samples_per_second * faster;
     advice.without_estimate = fmt::format("{}; {}", what, change.text);
-    advice.text = fmt::format("{}: about {:.0f} samples/s ({:+.0f} %)", advice.without_estimate,
-                              advice.samples_per_second, 100 * (faster - 1));
+    advice.text = fmt::format("{}: about {} samples/s ({:+.0f} %)", advice.without_estimate,
+                              short_number(advice.samples_per_second), 100 * (faster - 1));
     return advice;
   }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text/json_text.h"
+#include "core/text/text.h"
 #include "launch/observe/account/account_json.h"
 #include "launch/observe/account/busy.h"
 
@@ -90,7 +91,7 @@ std::string to_text(const IdleEvent& event) {
   text += fmt::format(" in steps {} to {}: {}; {}", event.first_step, event.lines.step, cause.evidence,
                       cause.change);
   if (cause.samples_per_second <= 0) return text;
-  return text + fmt::format(": about {:.0f} samples/s ({:+.0f} %)", cause.samples_per_second,
+  return text + fmt::format(": about {} samples/s ({:+.0f} %)", short_number(cause.samples_per_second),
                             100 * (cause.samples_per_second / overall_rate(event.lines) - 1));
 }
 

@@ -46,8 +46,11 @@ class IdleTime {
     } else if (context_.threads > 1 && !context_.on_gpu) {
       set(cause, "train.threads", std::to_string(context_.threads - 1));
       cause.change = "the loader has too few cores: set " + cause.change;
-    } else {
+    } else if (context_.local_ranks > 1) {
       cause.change = "the loader has too few cores: start fewer ranks on this node (--ranks)";
+    } else {
+      cause.change =
+          fmt::format("{}the loader has too few cores: use more cores, or smaller images", kNoSetting);
     }
     return cause;
   }
@@ -60,7 +63,8 @@ class IdleTime {
       cause.key = advice->key;
       cause.value = advice->value;
       cause.change = advice->without_estimate;
-      cause.samples_per_second = std::max(advice->samples_per_second, line_.samples_per_second);
+      const double rate = std::max(advice->samples_per_second, line_.samples_per_second);
+      gain(cause, line_.account.total() * (1 - line_.samples_per_second / rate));
     } else {
       accumulate(cause, cause.lost_seconds);
     }
@@ -74,8 +78,8 @@ class IdleTime {
     if (!context_.on_gpu && bound) {
       IdleCause cause = lost_to_cores();
       cause.change = fmt::format(
-          "the ranks may use {} of {} cores: run mpirun --bind-to none, or request more cores from the job "
-          "scheduler",
+          "the ranks may use {} of {} cores: run mpirun --bind-to none, request more cores from the job "
+          "scheduler, or raise the CPU quota (docker run --cpus)",
           context_.cores, context_.machine_cores);
       gain_at_most(cause, std::min(wanted, context_.machine_cores));
       return cause;
@@ -330,7 +334,7 @@ IdleCause cause_of(const SlowedDevice& device, const StepLine& line) {
                                   100 * device.share_of_clock, device.why),
           .change = fmt::format("{}check its cooling and its power limit (nvidia-smi -q -d PERFORMANCE)",
                                 kNoSetting),
-          .samples_per_second = line.samples_per_second / device.share_of_clock};
+          .samples_per_second = overall_rate(line) / device.share_of_clock};
 }
 
 }  // namespace lockstep

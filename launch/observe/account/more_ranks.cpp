@@ -49,9 +49,9 @@ std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& n
   if (now.ranks == 1) {
     const double backward = epoch.backward / epoch.steps / static_cast<double>(epoch.accumulation);
     more.text = fmt::format(
-        "{}: up to {:.0f} samples/s (+100 %) if the {} MB of a step's gradients are exchanged at {} "
+        "{}: up to {} samples/s (+100 %) if the {} MB of a step's gradients are exchanged at {} "
         "MB/s or more, during a backward pass of {} ms",
-        begin, more.samples_per_second, short_number(1e-6 * now.gradient_bytes),
+        begin, short_number(more.samples_per_second), short_number(1e-6 * now.gradient_bytes),
         short_number(1e-6 * now.gradient_bytes / backward), short_number(1e3 * backward));
     return more;
   }
@@ -61,11 +61,11 @@ std::optional<MoreRanks> more_ranks(const TrainedEpoch& epoch, const RanksNow& n
   const LongerStep step = longer_step(epoch, now.ranks);
   more.samples_per_second *= step.now / step.then;
   more.text = fmt::format(
-      "{}: about {:.0f} samples/s ({:+.0f} %) with {} ms of exposed communication in a step of {} "
+      "{}: about {} samples/s ({:+.0f} %) with {} ms of exposed communication in a step of {} "
       "ms, if their wire also carries {} MB/s",
-      begin, more.samples_per_second, 100 * (more.samples_per_second / epoch.samples_per_second - 1),
-      short_number(1e3 * step.exposed), short_number(1e3 * step.then),
-      short_number(1e-6 * epoch.communication->wire_bytes_per_second()));
+      begin, short_number(more.samples_per_second),
+      100 * (more.samples_per_second / epoch.samples_per_second - 1), short_number(1e3 * step.exposed),
+      short_number(1e3 * step.then), short_number(1e-6 * epoch.communication->wire_bytes_per_second()));
   return more;
 }
 

@@ -60,7 +60,7 @@ std::string row_of(const SeenRank& rank, std::int64_t now) {
       fmt::runtime(kRow), rank.identity.rank, device.empty() ? kNoFigure : device, state_of(rank),
       progress.epoch == 0 ? kNoFigure : part_text(progress.epoch, rank.identity.epochs, 5),
       part_text(progress.epoch_step, progress.epoch_steps, 11), share(progress.busy), share(progress.peak),
-      hold ? fmt::format("{:.0f}", samples) : kNoFigure, share(progress.account[Phase::data_wait] / total),
+      hold ? short_number(samples) : kNoFigure, share(progress.account[Phase::data_wait] / total),
       share(progress.account[Phase::exposed_communication] / total),
       progress.step_ns > 0 ? age_text(seconds_between(progress.step_ns, now)) : kNoFigure);
 }
@@ -73,7 +73,7 @@ std::string job_line(const SeenJob& job, const NodeView& view) {
   if (static_cast<std::size_t>(identity.ranks) != job.ranks.size())
     line += fmt::format(" ({} here)", job.ranks.size());
   if (figures_hold(speaker, view.time_ns)) {
-    line += fmt::format(", {:.0f} samples/s", speaker.progress.samples_per_second);
+    line += fmt::format(", {} samples/s", short_number(speaker.progress.samples_per_second));
     if (std::isfinite(speaker.progress.loss)) line += fmt::format(", loss {:.4f}", speaker.progress.loss);
   }
   return line + ", in " + identity.run_dir.str();

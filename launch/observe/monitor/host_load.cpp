@@ -27,13 +27,12 @@ HostLoad::HostLoad(std::vector<pid_t> processes, std::filesystem::path root)
     // "intel-rapl:0" is a package, "intel-rapl:0:1" a part of it.
     const std::string name = each->path().filename().string();
     if (!name.starts_with("intel-rapl:") || std::ranges::count(name, ':') != 1) continue;
+    std::string zone;
+    std::ifstream(each->path() / "name") >> zone;
+    if (zone == "psys") continue;  // the whole board, which includes the packages
     const auto now = number_in(each->path() / "energy_uj");
     if (now) packages_[each->path()] = {*now, number_in(each->path() / "max_energy_range_uj").value_or(0)};
   }
-  taken_ = Clock::now();
-  ticks_ = read_ticks();
-  job_ticks_ = read_job_ticks();
-  traffic_ = read_traffic();
 }
 
 std::optional<HostLoad::Ticks> HostLoad::read_ticks() const {
@@ -134,8 +133,9 @@ HostFigures HostLoad::sample() {
   }
   read_memory(figures);
   figures.joules = read_joules();
-  // If less than a tick has passed, the next sample covers a longer interval.
-  if (!ticks || !ticks_ || ticks->all > ticks_->all) {
+  // If less than a tick has passed, the next sample covers a longer interval. A decrease starts a new
+  // interval: the kernel counts the idle time of an unplugged processor differently.
+  if (!ticks || !ticks_ || ticks->all != ticks_->all) {
     ticks_ = ticks;
     job_ticks_ = job_ticks;
   }

@@ -16,12 +16,13 @@
 namespace lockstep {
 
 struct HostFigures {
-  // Since the previous sample, or construction; per cent of all cores.
+  // Since the previous sample, and empty in the first one; per cent of all cores.
   std::optional<double> processor;
   std::optional<double> job_processor;  // the part of this job's processes
   std::optional<std::uint64_t> memory_bytes, memory_used_bytes;
-  std::optional<double> network_received, network_sent;  // bytes per second, without the loopback
-  std::optional<double> joules;                          // all processor packages, since construction
+  // Bytes per second since the previous sample, without the loopback; empty in the first one.
+  std::optional<double> network_received, network_sent;
+  std::optional<double> joules;  // all processor packages, since construction
 };
 
 class HostLoad {

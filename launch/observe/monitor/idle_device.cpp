@@ -79,8 +79,8 @@ std::optional<IdleDevice> idle_device(const SeenRank& rank, const NodeView& view
   const double idle = seconds_between(progress.idle_since_ns, view.time_ns);
   if (idle < idle_seconds) return std::nullopt;
   return IdleDevice{.seconds = idle,
-                    .why = fmt::format("busy for {:.0f} % of the last {:.0f} s: {}", 100 * progress.busy,
-                                       idle, what_is_lost_by(progress.account))};
+                    .why = fmt::format("less than {:.0f} % busy for {:.0f} s: {}", 100 * kHardlyBusy, idle,
+                                       what_is_lost_by(progress.account))};
 }
 
 std::vector<DeviceContext> idle_contexts(const SeenRank& rank, const NodeView& view) {

@@ -13,6 +13,8 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/printable.h"
+#include "core/system/terminal.h"
+#include "core/text/json_text.h"
 #include "core/text/text.h"
 #include "core/timeline.h"
 #include "launch/observe/run_files/event_command.h"
@@ -27,7 +29,11 @@ namespace {
 constexpr std::int64_t kRedrawNs = 100'000'000;
 constexpr const char* kIndent = "    ";
 
-std::string loss_text(double loss) { return fmt::format("{:#.3g}", loss); }
+// Three digits. "#" keeps their zeros; fmt 9 would also append ".0" to a number without decimals.
+std::string loss_text(double loss) {
+  const bool has_decimals = std::abs(loss) < 99.95 || std::abs(loss) >= 999.5;
+  return has_decimals ? fmt::format("{:#.3g}", loss) : fmt::format("{:.0f}", loss);
+}
 
 std::vector<std::string> words_of(const std::string& text) {
   const auto words = split_text(text, ' ');
@@ -165,7 +171,7 @@ void Report::step(const StepRecord& record) {
                         .parts = {fmt::format("{}/{}", step, steps)}};
   if (!std::isnan(record.loss)) progress.parts.push_back("loss " + loss_text(record.loss));
   if (record.samples_per_second > 0)
-    progress.parts.push_back(thousands(record.samples_per_second) + " samples/s");
+    progress.parts.push_back(per_second(record.samples_per_second, "samples"));
   if (std::isfinite(left)) progress.parts.push_back(duration(left) + " left");
   say(options_.terminal ? kClearLine + bar_line(progress, options_.columns) : plain_line(progress) + '\n');
 }
@@ -189,7 +195,7 @@ void Report::epoch(const EpochReport& report) {
     parts.push_back("test loss " + loss_text(evaluation->loss));
     parts.push_back(fmt::format("accuracy {:.2f} %", 100 * evaluation->accuracy));
   }
-  parts.push_back(thousands(report.samples_per_second) + " samples/s");
+  parts.push_back(per_second(report.samples_per_second, "samples"));
   say((options_.terminal ? kClearLine : "") + in_lines(parts, "  ") + '\n');
   if (report.evaluation && report.evaluation->metrics) {
     std::vector<std::string> metrics;
@@ -221,7 +227,7 @@ void Report::advise(const std::string& text) {
 void Report::write_metrics(const EpochReport& report) {
   const nlohmann::ordered_json line = json_of(report);
   write_events(report.step, scalars_of(line));
-  const int error = append_whole(metrics_path(), line.dump() + '\n');
+  const int error = append_whole(metrics_path(), dumped(line) + '\n');
   if (error == 0) return;
   if (lost_epochs_.empty()) {
     log::warning("cannot write {}: {}; training continues without it", metrics_path().string(),

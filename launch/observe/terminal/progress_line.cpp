@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "core/text/text.h"
+
 namespace lockstep {
 namespace {
 
@@ -46,6 +48,10 @@ std::string thousands(double value) {
   const std::size_t sign = text.starts_with('-');
   for (std::size_t at = text.size(); at > sign + 3;) text.insert(at -= 3, 1, ',');
   return text;
+}
+
+std::string per_second(double rate, const std::string& unit) {
+  return fmt::format("{} {}/s", rate < 10 ? short_number(rate) : thousands(rate), unit);
 }
 
 std::string duration(double seconds) {

@@ -22,11 +22,11 @@ std::string plain_line(const ProgressLine& progress);
 // Rounded to a whole number: "1,234,567".
 std::string thousands(double value);
 
+// "1,500 images/s"; with two significant digits below 10: "0.25 images/s".
+std::string per_second(double rate, const std::string& unit);
+
 // "0:07", "1:02:03".
 std::string duration(double seconds);
-
-// Clears the current line of the terminal.
-inline constexpr const char* kClearLine = "\r\x1b[K";
 
 // Writes to standard output and flushes it. Ignores errors: a closed pipe must not end a training.
 void say(const std::string& text);

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/timeline.h"
 #include "launch/observe/terminal/progress_line.h"
 
@@ -14,11 +12,6 @@ namespace {
 
 constexpr std::int64_t kRedrawnEveryNs = 100'000'000;
 constexpr std::int64_t kLineEveryNs = 10'000'000'000;
-
-// Rates below 10 a second have one decimal.
-std::string rate_of(double per_second, const std::string& unit) {
-  return (per_second < 10 ? fmt::format("{:.1f}", per_second) : thousands(per_second)) + ' ' + unit + "/s";
-}
 
 }  // namespace
 
@@ -49,7 +42,7 @@ std::string ProgressMeter::text(std::int64_t now_ns, std::int64_t done, std::int
       .fraction = share,
       .parts = {thousands(static_cast<double>(done)) + '/' + thousands(static_cast<double>(all))}};
   if (done > 0 && seconds > 0) {
-    line.parts.push_back(rate_of(static_cast<double>(done) / seconds, unit_));
+    line.parts.push_back(per_second(static_cast<double>(done) / seconds, unit_));
     line.parts.push_back(duration(seconds / share - seconds) + " left");
   }
   return terminal_.present ? kClearLine + bar_line(line, terminal_.columns) : plain_line(line) + '\n';

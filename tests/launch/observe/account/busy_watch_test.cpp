@@ -81,8 +81,9 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   EXPECT_EQ(cause_of(data, {.on_gpu = true, .threads = 2, .preloads = true}).find("train.threads"),
             std::string::npos)
       << "on a GPU no compute thread takes the loader's cores";
-  const std::string one_thread = cause_of(data, {.preloads = true});
-  expect_parts(one_thread, {"data: ", "ranks"});
+  const std::string one_thread = cause_of(data, {.local_ranks = 2, .preloads = true});
+  expect_parts(one_thread, {"data: ", "--ranks"});
+  expect_parts(cause_of(data, {.preloads = true}), {"data: no setting", "more cores"});
   EXPECT_EQ(one_thread.find("train.threads"), std::string::npos) << "a rank has at least one thread";
   const StepLine idle = line_of(10, Phase::idle, 4);
   EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
@@ -165,6 +166,18 @@ TEST(IdleCause, EvaluationAndReportingIsMonitoring) {
   EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=16");
   line.telling_seconds = 1;
   EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=16");
+}
+
+TEST(IdleCause, EstimatesIncludeEvaluations) {
+  StepLine line = line_of(10, Phase::exposed_communication, 8);
+  line.evaluation_seconds = 5;
+  const Advice advice{.cause = "slow_wire", .samples_per_second = 200};
+  const auto cause = find_idle_cause(line, kTwoRanks, advice);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->cause, "communication");
+  EXPECT_NEAR(cause->samples_per_second, 100, 1e-9) << "1000 samples in 5 s and an evaluation of 5 s";
+  EXPECT_NEAR(cause_of(SlowedDevice{.name = "GPU 0", .share_of_clock = 0.5}, line).samples_per_second,
+              1000 / 7.5, 1e-9);
 }
 
 // A single rank waits for its own thread.

@@ -107,7 +107,7 @@ TEST(IdleDevice, LowBusyShareIsReported) {
   rank.progress.idle_since_ns = kNow - 20 * kSecond;
   EXPECT_EQ(why_idle(rank), "");
   rank.progress.idle_since_ns = kNow - 60 * kSecond;
-  expect_parts(why_idle(rank), {"2 %", "60 s", "data"});
+  expect_parts(why_idle(rank), {"less than 5 %", "60 s", "data"});
 }
 
 TEST(IdleDevice, UtilizationDecidesOutsideSteps) {

@@ -48,12 +48,24 @@ TEST_F(HostFiles, ProcessorShareExcludesIdleTime) {
   processor(100, 1000);
   write("proc/7/stat", "7 (a (b) c d) S 1 1 1 0 -1 4194560 1 2 3 4 30 10 0 0 20 0 1 0 5 6 7\n");
   HostLoad load({7, 8}, folder_.path());
+  EXPECT_FALSE(load.sample().processor) << "nothing to compare with";
   EXPECT_FALSE(load.sample().processor) << "no time has passed";
   processor(160, 1140);
   write("proc/7/stat", "7 (a (b) c d) S 1 1 1 0 -1 4194560 1 2 3 4 60 20 0 0 20 0 1 0 5 6 7\n");
   const HostFigures figures = load.sample();
   EXPECT_DOUBLE_EQ(figures.processor.value(), 30);
   EXPECT_DOUBLE_EQ(figures.job_processor.value(), 20);
+}
+
+// The idle time of a core that is unplugged may be counted anew.
+TEST_F(HostFiles, ProcessorShareStartsAnewAfterADecrease) {
+  processor(100, 1'000'000);
+  HostLoad load({}, folder_.path());
+  load.sample();
+  processor(150, 1000);
+  EXPECT_FALSE(load.sample().processor);
+  processor(200, 1050);
+  EXPECT_DOUBLE_EQ(load.sample().processor.value(), 50);
 }
 
 TEST_F(HostFiles, UsedMemoryExcludesAvailableMemory) {
@@ -66,6 +78,7 @@ TEST_F(HostFiles, UsedMemoryExcludesAvailableMemory) {
 TEST_F(HostFiles, NetworkRatesExcludeTheLoopback) {
   network(1000, 2000);
   HostLoad load({}, folder_.path());
+  EXPECT_FALSE(load.sample().network_received) << "nothing to compare with";
   network(4000, 3000);
   const HostFigures figures = load.sample();
   EXPECT_NEAR(figures.network_received.value() / figures.network_sent.value(), 3, 1e-9);
@@ -81,11 +94,14 @@ TEST_F(HostFiles, EnergyAddsUpPackagesAndHandlesWraparound) {
   package("intel-rapl:0", "9000000");
   package("intel-rapl:1", "1000000");
   package("intel-rapl:0:0", "0");  // a part of the first package
+  package("intel-rapl:2", "0");    // the whole board
+  write("sys/class/powercap/intel-rapl:2/name", "psys\n");
   HostLoad load({}, folder_.path());
   EXPECT_EQ(load.sample().joules, 0);
   package("intel-rapl:0", "1000000");
   package("intel-rapl:1", "1500000");
   package("intel-rapl:0:0", "9999999");
+  package("intel-rapl:2", "9999999");
   EXPECT_DOUBLE_EQ(load.sample().joules.value(), 2.5);
 }
 
@@ -105,11 +121,11 @@ TEST_F(HostFiles, EnergyReadBetweenSamplesIsCounted) {
 TEST(HostLoad, ThisMachineHasPlausibleFigures) {
   if (!std::filesystem::exists("/proc/stat")) GTEST_SKIP() << "there is no /proc";
   HostLoad load({getpid()});
-  HostFigures figures;
+  load.sample();
   volatile double busy = 0;
   for (const double begin = processor_seconds(); processor_seconds() - begin < 0.3;)
     for (int i = 0; i < 10000; ++i) busy = busy + std::sqrt(i);
-  figures = load.sample();
+  const HostFigures figures = load.sample();
   ASSERT_TRUE(figures.processor && figures.job_processor);
   EXPECT_GT(*figures.job_processor, 0);
   EXPECT_LE(*figures.processor, 100);

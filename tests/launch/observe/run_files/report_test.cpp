@@ -7,6 +7,7 @@
 #include <limits>
 #include <regex>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -242,6 +243,15 @@ TEST_F(ReportTest, LineReplacesTheBarAndCommandIsNotWrapped) {
     report.command(command);
   });
   EXPECT_TRUE(output.ends_with("\r\x1b[Kstopped\n" + command + '\n')) << output;
+}
+
+TEST_F(ReportTest, LossesHaveThreeDigits) {
+  Report report(options(false));
+  const std::pair<double, const char*> cases[] = {{0.4567, " loss 0.457  "}, {1.5, " loss 1.50  "},
+                                                  {99.94, " loss 99.9  "},   {99.96, " loss 100  "},
+                                                  {123.4, " loss 123  "},    {1234.5, " loss 1.23e+03  "}};
+  for (const auto& each : cases)
+    expect_parts(output_of([&] { report.step(step_of(1, 937, 937, each.first)); }), {each.second});
 }
 
 TEST_F(ReportTest, TimeLeftIsZeroAtTheEnd) {
@@ -493,6 +503,13 @@ TEST_F(ReportTest, NumbersThatAreNotFiniteBecomeNull) {
   EXPECT_TRUE(line["test_loss"].is_null());
   Report printed(options(false));
   expect_parts(output_of([&] { printed.epoch(report); }), {"loss nan", "loss inf"});
+}
+
+TEST_F(ReportTest, BytesThatAreNotUtf8AreReplaced) {
+  Report report(options(false));
+  report.straggler({.rank = 1, .host = "node\xff"});
+  output_of([&] { report.epoch(example()); });
+  EXPECT_EQ(json::parse(metrics().front())["stragglers"][0]["host"], "node\xef\xbf\xbd");
 }
 
 // Values that were not measured are omitted, neither zero nor null.

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launch/observe/terminal/progress_line.h"
+#include "core/system/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +35,8 @@ TEST(ProgressMeter, WritesALineEveryTenSecondsWithoutATerminal) {
   EXPECT_EQ(meter.text(10 * kSecond, 25, 100), "packing  25/100  2.5 images/s  0:30 left\n");
   EXPECT_EQ(meter.text(19 * kSecond, 49, 100), "");
   EXPECT_EQ(meter.text(20 * kSecond, 50, 100), "packing  50/100  2.5 images/s  0:20 left\n");
+  ProgressMeter slow("profiling", "steps", {.present = false}, 0);
+  EXPECT_EQ(slow.text(100 * kSecond, 4, 8), "profiling  4/8  0.04 steps/s  1:40 left\n");
 }
 
 TEST(ProgressMeter, FitsInItsColumns) {
