@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -101,7 +103,8 @@ void take_link_down(double) {
 class ElementChange final : public StateVisitor {
  public:
   using Takes = bool (*)(const std::string& name, std::size_t taken);
-  ElementChange(const FaultSite& site, Takes takes, const std::function<float(std::size_t, float)>& change)
+  using Change = std::function<float(const std::string& name, std::size_t taken, float value)>;
+  ElementChange(const FaultSite& site, Takes takes, const Change& change)
       : here_(site.here),
         stream_(site.trainer.device(), StreamUse::compute),
         takes_(takes),
@@ -114,7 +117,7 @@ class ElementChange final : public StateVisitor {
     float value = 0;
     stream_.copy(&value, tensor.value, sizeof(value));
     stream_.synchronize();
-    const float changed = change_(taken_++, value);
+    const float changed = change_(tensor.name, taken_++, value);
     stream_.copy(tensor.value, &changed, sizeof(changed));
     stream_.synchronize();
   }
@@ -124,12 +127,11 @@ class ElementChange final : public StateVisitor {
   bool here_;
   Stream stream_;
   Takes takes_;
-  const std::function<float(std::size_t, float)>& change_;
+  const Change& change_;
   std::size_t taken_ = 0;
 };
 
-void change_elements(FaultSite& site, ElementChange::Takes takes,
-                     const std::function<float(std::size_t, float)>& change) {
+void change_elements(FaultSite& site, ElementChange::Takes takes, const ElementChange::Change& change) {
   ElementChange visitor(site, takes, change);
   site.trainer.visit_state(visitor);
 }
@@ -139,29 +141,36 @@ class BitFlip final : public Fault {
   void before_step(FaultSite& site) override {
     change_elements(
         site, [](const std::string&, std::size_t taken) { return taken == 0; },
-        [](std::size_t, float value) {
+        [](const std::string&, std::size_t, float value) {
           return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 1u);
         });
   }
 };
 
 // Sets biases to NaN, which makes gradients NaN; the last layer's bias is included because a ReLU may hide
-// NaN from earlier layers. Restores them after the step, so that a skipped step leaves no trace.
+// NaN from earlier layers. Restores them after the step, so that a skipped step leaves no trace. With
+// train.staleness the step applies earlier gradients: the biases' momentum and average are then NaN, too.
 class NanGradients final : public Fault {
  public:
   void before_step(FaultSite& site) override {
     sound_.clear();
-    change_elements(site, is_bias, [this](std::size_t, float value) {
+    change_elements(site, is_of_bias, [this](const std::string& name, std::size_t, float value) {
       sound_.push_back(value);
-      return std::numeric_limits<float>::quiet_NaN();
+      return name.ends_with(kBias) ? std::numeric_limits<float>::quiet_NaN() : value;
     });
   }
   void after_step(FaultSite& site) override {
-    change_elements(site, is_bias, [this](std::size_t which, float) { return sound_.at(which); });
+    change_elements(site, is_of_bias, [this](const std::string&, std::size_t which, float value) {
+      return std::isfinite(value) ? value : sound_.at(which);
+    });
   }
 
  private:
-  static bool is_bias(const std::string& name, std::size_t) { return name.ends_with(".bias"); }
+  static constexpr std::string_view kBias = ".bias";
+  // "fc1.bias", and "fc1.bias.momentum_buffer".
+  static bool is_of_bias(const std::string& name, std::size_t) {
+    return name.ends_with(kBias) || name.find(".bias.") != std::string::npos;
+  }
   std::vector<float> sound_;
 };
 

@@ -165,8 +165,8 @@ std::string setting_in(const Manifest& manifest, const std::string& key) {
 void require_same_phase(const Manifest& manifest, const Config& config) {
   if (config.trainer.average_every <= 1) return;
   const std::int64_t now = config.trainer.average_after;
-  const std::string saved = setting_in(manifest, "train.average_after");
-  const std::int64_t before = saved.empty() ? now : std::stoll(saved);
+  const std::int64_t before =
+      number_from<std::int64_t>(setting_in(manifest, "train.average_after")).value_or(now);
   const bool was_apart = manifest.steps > before;
   if (was_apart == (manifest.steps > now)) return;
   throw ConfigError(fmt::format(

@@ -53,7 +53,7 @@ std::vector<std::string> words_that_go_on() {
 
 // The same number of threads gives the same bits.
 void take_saved_threads(const SavedTraining& saved, TrainingSetup& training) {
-  const auto threads = static_cast<int>(saved.number(kThreads));
+  const int threads = std::min(static_cast<int>(saved.number(kThreads)), training.planned_threads());
   const std::int64_t planned = saved.number(kPlannedThreads);
   if (threads < 1) return;
   if (planned != training.planned_threads()) {

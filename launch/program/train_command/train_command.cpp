@@ -128,6 +128,8 @@ bool begin(TrainJob& job, const Command& command, World& world) {
     if (world.rank() == 0)
       job.lock.emplace(config->run_dir, waits ? std::chrono::minutes(2) : std::chrono::minutes(0));
   });
+  // After the lock, for which ranks may wait longer than the timeout.
+  watch_job(world, *job.communicator, config->timeout_seconds);
   job.shown.emplace(starting_rank(job.config, world, *job.communicator));
   return true;
 }

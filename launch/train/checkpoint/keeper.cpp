@@ -319,6 +319,8 @@ void CheckpointKeeper::finish_writing(const std::string& problem) {
   problem_ = problem;
   if (problem.empty()) return;
   if (parts_.host.rank() == 0) store_.remove_partial(steps);
+  // The next checkpoint may be of the same step and so in the same folder.
+  parts_.host.complete({.kind = CollectiveKind::barrier});
   const std::string message = fmt::format("the checkpoint of step {} cannot be written: {}", steps, problem);
   if (settings_.errors == CheckpointErrors::stop) throw_agreed(IoError(message));
   log::shared_warning("{}; training continues, and earlier checkpoints are kept", message);

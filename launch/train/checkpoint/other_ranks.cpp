@@ -165,7 +165,9 @@ bool ExchangeNames::contains(const std::string& base) const {
   return names_.contains(base) || names_.contains(kind_of(base));
 }
 
-void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
+void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces, std::uint64_t most_elements) {
+  std::uint64_t all = 0;
+  for (const auto& each : merged) all += each.second.sum.size();
   for (const StateCopy::Tensor& tensor : pieces) {
     const PieceName name = piece_name(tensor.name);
     MergedPiece& piece = merged[name.base];
@@ -177,7 +179,14 @@ void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
     if (name.range && name.range->count() != elements)
       throw DataError(
           fmt::format("\"{}\" has {} elements, expected {}", tensor.name, elements, name.range->count()));
-    piece.sum.resize(std::max(piece.sum.size(), static_cast<std::size_t>(begin + elements)));
+    if (const auto end = static_cast<std::size_t>(begin + elements); end > piece.sum.size()) {
+      all += end - piece.sum.size();
+      if (all > most_elements)
+        throw DataError(
+            fmt::format("\"{}\" is beyond the {} elements that a checkpoint of this size can have",
+                        tensor.name, most_elements));
+      piece.sum.resize(end);
+    }
     for (std::int64_t i = 0; i < elements; ++i)
       piece.sum[static_cast<std::size_t>(begin + i)] +=
           static_cast<double>(tensor.values[static_cast<std::size_t>(i)]);
@@ -186,13 +195,29 @@ void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces) {
 
 namespace {
 
-// Takes the tensors that have a shared one of their name and shape to the front; merges the others.
-std::span<StateCopy::Tensor> merge_unshared(MergedExchange& merged, const StateCopy& shared, StateCopy& own) {
+// The sum of the files' sizes. It also limits the elements of a MergedExchange: an element of a parameter
+// takes four bytes in a file, and an exchange has at most four tensors of a parameter's size.
+std::uint64_t bytes_of_files(const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const ShardFile& file : manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
+// The state in the file of a saved rank, without the tensors that have no shared one of their name and shape:
+// these are merged.
+StateCopy merge_rank(MergedExchange& merged, const StateCopy& shared, const std::filesystem::path& folder,
+                     const Manifest& manifest, std::size_t file) {
+  StateCopy own = read_shard(folder, manifest.files[file]);
   const auto others = std::stable_partition(own.tensors.begin(), own.tensors.end(), [&](const auto& tensor) {
     return has_shared_tensor(shared, tensor);
   });
-  merge(merged, std::span(others, own.tensors.end()));
-  return std::span(own.tensors.begin(), others);
+  try {
+    merge(merged, std::span(others, own.tensors.end()), bytes_of_files(manifest));
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", (folder / manifest.files[file].name).string(), error.what()));
+  }
+  own.tensors.erase(others, own.tensors.end());
+  return own;
 }
 
 }  // namespace
@@ -200,10 +225,8 @@ std::span<StateCopy::Tensor> merge_unshared(MergedExchange& merged, const StateC
 MergedExchange merged_exchange(const std::filesystem::path& folder, const Manifest& manifest) {
   MergedExchange merged;
   const StateCopy shared = read_shard(folder, manifest.files.front());
-  for (std::size_t file = 1; file < manifest.files.size(); ++file) {
-    StateCopy own = read_shard(folder, manifest.files[file]);
-    merge_unshared(merged, shared, own);
-  }
+  for (std::size_t file = 1; file < manifest.files.size(); ++file)
+    merge_rank(merged, shared, folder, manifest, file);
   return merged;
 }
 
@@ -219,8 +242,8 @@ RankState state_for(const std::filesystem::path& folder, const Manifest& manifes
   Means means;
   std::vector<StateCopy::Value> epoch;
   for (std::size_t file = 1; file < manifest.files.size(); ++file) {
-    StateCopy own = read_shard(folder, manifest.files[file]);
-    for (const StateCopy::Tensor& tensor : merge_unshared(result.exchange, state, own)) means.add(tensor);
+    const StateCopy own = merge_rank(result.exchange, state, folder, manifest, file);
+    for (const StateCopy::Tensor& tensor : own.tensors) means.add(tensor);
     merge_values(epoch, own.values, rank == 0);
   }
   means.append_to(manifest.ranks, state.tensors);

@@ -10,6 +10,7 @@
 //   among the ranks that hold the element now, which keeps the sum.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -56,8 +57,9 @@ class ExchangeNames {
   std::set<std::string> names_;
 };
 
-// Adds the pieces of one saved rank.
-void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces);
+// Adds the pieces of one saved rank. Names are untrusted: throws DataError if `merged` would get more than
+// most_elements elements.
+void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces, std::uint64_t most_elements);
 
 // The pieces of all saved ranks. Throws DataError, IoError.
 MergedExchange merged_exchange(const std::filesystem::path& folder, const Manifest& manifest);

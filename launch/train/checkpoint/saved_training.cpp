@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/checkpoint/saved_training.h"
 
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -20,19 +21,26 @@ namespace fs = std::filesystem;
 // The reason why the checkpoint cannot be used, of the lowest rank that has one; nothing if it was read.
 std::optional<Error> read_saved(Communicator& host, SavedTraining& saved) {
   std::string manifest_text;
+  bool lacks_memory = false;
   try {
     run_agreed(host, [&] {
       if (host.rank() == 0) manifest_text = to_text(whole_manifest(saved.folder));
     });
     saved.manifest = manifest_from(broadcast_text(host, manifest_text, 0), saved.folder);
     run_agreed(host, [&] {
-      RankState mine = state_for(saved.folder, saved.manifest, host.rank(), host.size());
-      saved.state = std::move(mine.state);
-      saved.exchange = std::move(mine.exchange);
+      try {
+        RankState mine = state_for(saved.folder, saved.manifest, host.rank(), host.size());
+        saved.state = std::move(mine.state);
+        saved.exchange = std::move(mine.exchange);
+      } catch (const std::bad_alloc&) {
+        lacks_memory = true;
+        throw;
+      }
     });
   } catch (const Error& error) {
     if (!error.agreed() || (error.exit_code() != exit_code::data && error.exit_code() != exit_code::io))
       throw;
+    if (first_rank_where(host, lacks_memory) >= 0) throw;  // an older checkpoint needs as much
     return error;
   }
   return std::nullopt;

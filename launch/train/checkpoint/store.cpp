@@ -165,6 +165,7 @@ fs::path CheckpointStore::commit(std::int64_t steps, const Manifest& manifest) c
   const fs::path to = folder_ / name_of_checkpoint(steps, number);
   rename_folder(from, to);
   sync_folder(folder_);
+  sync_folder(folder_.parent_path());  // folder_ may be new
   return to;
 }
 

@@ -227,6 +227,18 @@ TEST_F(Checkpoint, SizesAreComparedBeforeAnythingIsRead) {
                {(folder / file.name).string(), bytes, std::to_string(file.bytes)});
 }
 
+// On another number of ranks. The range alone would need 8 TiB.
+TEST_F(Checkpoint, ElementsBeyondTheSizeOfItsFilesAreRefused) {
+  const fs::path folder = save(7);
+  Manifest manifest = read_manifest(folder);
+  EXPECT_EQ(state_for(folder, manifest, 0, 1).exchange.size(), 1u);
+  StateCopy state = state_of(1);
+  state.tensors[0].name = "conv.weight.residual[1099511627774:1099511627776]";
+  manifest.files[2] = write_shard(folder, rank_shard(1), state);
+  expect_parts(message_of<DataError>([&] { state_for(folder, manifest, 0, 1); }),
+               {(folder / rank_shard(1)).string(), state.tensors[0].name});
+}
+
 TEST_F(Checkpoint, NewestAndBestAreKept) {
   const CheckpointStore store(run_);
   for (const auto& [steps, accuracy] : {std::pair{10, 0.5}, {20, 0.9}, {30, 0.9}, {40, 0.7}}) {

@@ -39,10 +39,14 @@ double sum_of(const std::vector<StateCopy::Tensor>& tensors, const std::string& 
 // Two ranks, each with all of w and half of v.
 MergedExchange saved_by_two() {
   MergedExchange merged;
-  merge(merged, std::vector{piece("w.residual", {1, 2, 3, 4}), piece("v.residual[0:3]", {1, 1, 1}),
-                            piece("v.steps[0:3]", {9})});
-  merge(merged, std::vector{piece("w.residual", {10, 20, 30, 40}), piece("v.residual[3:6]", {2, 2, 2}),
-                            piece("v.steps[3:6]", {9})});
+  merge(merged,
+        std::vector{piece("w.residual", {1, 2, 3, 4}), piece("v.residual[0:3]", {1, 1, 1}),
+                    piece("v.steps[0:3]", {9})},
+        10);
+  merge(merged,
+        std::vector{piece("w.residual", {10, 20, 30, 40}), piece("v.residual[3:6]", {2, 2, 2}),
+                    piece("v.steps[3:6]", {9})},
+        10);
   return merged;
 }
 
