@@ -45,11 +45,14 @@ std::optional<std::size_t> KernelChoices::choose(const std::string& key, const C
     const auto named = usable_index(name_, candidates);
     return named ? named : first_usable(candidates);
   }
-  const KernelChoice& choice = kept_[key] =
-      candidates.contest ? hold_contest(key, candidates) : KernelChoice{.candidate = candidates.names[0]};
+  if (!candidates.contest) {
+    const auto first = first_usable(candidates);
+    if (first) kept_[key] = KernelChoice{.candidate = candidates.names[*first]};
+    return first;
+  }
+  const KernelChoice& choice = kept_[key] = hold_contest(key, candidates);
   const auto index = usable_index(choice.candidate, candidates);
-  CHECK(index || !candidates.contest, "the contest for {} was won by {}, which is not a usable candidate",
-        key, choice.candidate);
+  CHECK(index, "the contest for {} was won by {}, which is not a usable candidate", key, choice.candidate);
   return index;
 }
 

@@ -52,7 +52,8 @@ class KernelChoices {
   struct Candidates {
     std::span<const std::string> names;       // at least one; the first is the default
     std::function<bool(std::size_t)> usable;  // null: all are
-    std::function<KernelChoice()> contest;    // names the fastest usable candidate; null: the first is taken
+    // Names the fastest usable candidate; null: the first usable one is taken.
+    std::function<KernelChoice()> contest;
   };
   // The index of the candidate to use; nothing if none is usable. A kept choice wins if it is still usable.
   // Otherwise, when choosing by time, a contest is held and its result is kept.

@@ -128,6 +128,10 @@ Value Graph::append(Layer layer, const Shape& shape) {
       !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(),
                                          [&](const Layer& other) { return other.name == layer.name; });
   require(!taken, layer.name, "another layer has the same name");
+  const bool is_named =
+      has_parameters(layer.operation) || std::holds_alternative<DropoutOptions>(layer.operation);
+  require(!is_named || !layer.name.empty(), shown_name(layer),
+          "its name is empty; initial values, saved parameters and dropout masks depend on it");
   for (const Value input : layer.inputs) {
     require(!hidden(input), shown_name(layer),
             fmt::format("its input {} was computed inside a block that has ended; only the block's last "

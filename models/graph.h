@@ -121,8 +121,8 @@ class Graph {
 
   Value input() const { return {0}; }
   // Each appends a layer. name is the prefix of the parameters' names, as in PyTorch ("layer1.0.conv1"), and
-  // must be unique. place: the caller; a function that appends layers for its caller may pass on the caller's
-  // place. Planning refuses a layer whose result nothing uses.
+  // must be unique and not empty. place: the caller; a function that appends layers for its caller may pass
+  // on the caller's place. Planning refuses a layer whose result nothing uses.
   Value convolution(Value x, const ConvolutionOptions& options, const std::string& name,
                     SourcePlace place = SourcePlace::current());
   // [N, ...] is flattened.

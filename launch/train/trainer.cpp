@@ -33,6 +33,9 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
       {Feature::sync_batch_norm, {"synchronised batch norm", parts.across != nullptr}},
       {Feature::clip_norm, {"clip_norm", options.clip_norm > 0}},
       {Feature::ema_decay, {"ema_decay", options.ema_decay > 0}},
+      {Feature::exact_tail, {"Tail::exact", parts.train.options().tail == Tail::exact}},
+      {Feature::apart,
+       {"average_every or a ring", options.average_every > 0 || options.topology == Topology::ring}},
       {Feature::staleness, {"delayed buckets", parts.buckets.delayed()}},
       {Feature::average_every, {"average_every", options.average_every > 0}},
       {Feature::ring, {"a ring", options.topology == Topology::ring}},
@@ -70,6 +73,16 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
       options.accumulation, parts.step_statistics->micro_batches());
   CHECK(parts.test.options().tail == Tail::pad && parts.test.options().accumulation == 1,
         "the test loader does not return each test sample once: make it with Tail::pad and accumulation 1");
+  CHECK(parts.test.options().augmentation == nullptr,
+        "the test loader changes its images: make it without LoaderOptions::augmentation");
+  for (const BatchLoader* loader : {&parts.train, &parts.test}) {
+    const std::int64_t shards =
+        loader->global_batch() / (loader->options().batch * loader->options().accumulation);
+    CHECK(shards >= parts.communicator.size(),
+          "a loader divides the samples among {} ranks, the training has {}: make it with the Shard of this "
+          "rank",
+          shards, parts.communicator.size());
+  }
   return options;
 }
 

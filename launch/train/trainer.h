@@ -89,8 +89,8 @@ struct OwnSeconds {
 class Trainer {
  public:
   // All must outlive the trainer. The loaders' shards are this rank's, and their batch size is the network's.
-  // `test` pads (Tail::pad) and has accumulation 1. The trainer moves `train` to its beginning. Pointers may
-  // be null.
+  // `test` pads (Tail::pad), has accumulation 1 and does not augment. The trainer moves `train` to its
+  // beginning. Pointers may be null.
   struct Parts {
     Network& network;
     GradientBuckets& buckets;

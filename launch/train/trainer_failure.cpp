@@ -44,11 +44,9 @@ void Trainer::report_skipped(const StepVerdict& verdict) {
 
 Trainer::StepPosition Trainer::position_before(std::int64_t step) const {
   const std::int64_t back = position_.step - (step - 1);
-  if (back <= position_.epoch_step)
-    return {.step = step - 1, .epoch = position_.epoch, .epoch_step = position_.epoch_step - back};
-  return {.step = step - 1,
-          .epoch = position_.epoch - 1,
-          .epoch_step = parts_.train.steps_in_epoch(position_.epoch - 1) - (back - position_.epoch_step)};
+  StepPosition at{.step = step - 1, .epoch = position_.epoch, .epoch_step = position_.epoch_step - back};
+  while (at.epoch_step < 0) at.epoch_step += parts_.train.steps_in_epoch(--at.epoch);
+  return at;
 }
 
 // Computes the step again on this rank's batch; with synchronised batch norm, all ranks do so together.

@@ -63,6 +63,7 @@ TEST(KernelChoices, ByNameTheFirstUsableCandidateIsChosenIfThereIsOne) {
   KernelChoices timed(ChooseBy::time);
   const std::vector<std::string> one = {"careful"};
   EXPECT_EQ(timed.choose("shape", {.names = one, .usable = [](std::size_t) { return false; }}), std::nullopt);
+  EXPECT_EQ(timed.choose("shape", {.names = kNames, .usable = [](std::size_t i) { return i == 2; }}), 2u);
 }
 
 TEST(KernelChoices, ByNameRunsNoContest) {

@@ -13,13 +13,6 @@
 #include "kernels/backend.h"
 #include "tests/kernels/affine_reference.h"
 
-// libgomp's barriers are invisible to ThreadSanitizer: a team of several threads looks like a race.
-#if defined(__SANITIZE_THREAD__)
-#define SKIP_WHERE_TEAMS_LOOK_LIKE_RACES() GTEST_SKIP() << "libgomp's teams under ThreadSanitizer"
-#else
-#define SKIP_WHERE_TEAMS_LOOK_LIKE_RACES() static_cast<void>(0)
-#endif
-
 namespace lockstep {
 
 inline Backend& cpu_backend() { return backend_for(Device{}); }

@@ -230,7 +230,6 @@ TEST_F(UpdateTest, EachSegmentHasItsOwnDecay) {
 }
 
 TEST_F(UpdateTest, BitsDoNotDependOnSegmentsAndThreads) {
-  SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   constexpr std::int64_t kCount = 50001;
   const Segments one = {{.count = kCount, .weight_decay = 0.1f}};
   Segments many;
@@ -252,7 +251,6 @@ TEST_F(UpdateTest, BitsDoNotDependOnSegmentsAndThreads) {
 }
 
 TEST_F(UpdateTest, TrustRatiosDoNotDependOnThreads) {
-  SKIP_WHERE_TEAMS_LOOK_LIKE_RACES();
   constexpr std::int64_t kCount = 100001;
   const Segments segments = {{.count = kCount, .weight_decay = 0.1f, .adaptive = true}};
   std::vector<Values> results;

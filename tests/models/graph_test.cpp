@@ -42,6 +42,15 @@ TEST(Graph, RefusesMismatchedShapesAndNamesTheLayer) {
   expect_parts(message_of<ConfigError>([&] { graph.classify(flat); }), {"classify", "[4, 9]", "[4, 10]"});
 }
 
+// With equal names two dropout layers would have equal masks, and two convolutions equal initial values.
+TEST(Graph, LayersWithParametersOrMasksNeedAName) {
+  Graph graph(kGraphInput);
+  expect_parts(message_of<ConfigError>([&] { graph.convolution(graph.input(), {.channels = 6}, ""); }),
+               {"convolution", "name"});
+  expect_parts(message_of<ConfigError>([&] { graph.dropout(graph.input(), 0.5, ""); }), {"dropout", "name"});
+  EXPECT_NO_THROW(graph.relu(graph.relu(graph.input())));
+}
+
 TEST(Graph, SizesPast64BitsAreRefused) {
   Graph graph(kGraphInput);
   Value x = graph.input();

@@ -240,6 +240,30 @@ TEST(Network, RefusesAnotherBatchSize) {
   EXPECT_THROW(fixture.network().forward(input, {.stream = fixture.stream()}), Error);
 }
 
+// Without the other ranks, backward would divide this rank's sums by the number of values of all ranks.
+TEST(Network, BatchNormPlannedForSeveralRanksNeedsThemInTraining) {
+  NetworkFixture fixture(kSmall, [](Graph& graph) { cnn(graph); });
+  Graph graph(kSmall);
+  cnn(graph);
+  Network network(graph, {.batch_norm_ranks = 2});
+  EXPECT_THROW(network.forward(fixture.input(), {.stream = fixture.stream()}), Error);
+  EXPECT_NO_THROW(network.forward(fixture.input(), {.stream = fixture.stream(), .mode = Mode::evaluation}));
+}
+
+TEST(Network, RefusesAugmentationThatMovesImagesWithoutTheirMasks) {
+  NetworkFixture fixture(with_masks(), uneven_masks);
+  Graph graph(with_masks());
+  uneven_masks(graph);
+  for (const Augmentation& augmentation :
+       {Augmentation{.crop_padding = 1}, Augmentation{.horizontal_flip = true}, Augmentation{.mixup = 0.2},
+        Augmentation{.cutmix = 1}}) {
+    Network network(graph, {.augmentation = augmentation});
+    EXPECT_THROW(network.forward(fixture.input(), {.stream = fixture.stream()}), Error);
+  }
+  Network network(graph, {.augmentation = {.cutout = 2}});
+  EXPECT_NO_THROW(network.forward(fixture.input(), {.stream = fixture.stream()}));
+}
+
 TEST(Network, NeedsLogits) {
   Graph graph(kSmall);
   EXPECT_THROW(Network(graph, {}), ConfigError);

@@ -207,6 +207,29 @@ TEST(Optimizer, LarsAppliesTrustRatiosToMatricesOnly) {
   expect_follows(LarsOptions{.weight_decay = kDecay, .trust_coefficient = 0.02, .epsilon = 1e-3}, lars_rule);
 }
 
+// Layer norm of images has parameters of three dimensions. The gradients are zero.
+TEST(Optimizer, ParametersOfNormsAreExemptFromDecayWhateverTheirShape) {
+  for (const OptimizerOptions& options :
+       {OptimizerOptions(SgdOptions{.momentum = 0, .weight_decay = 1, .decay_norm_and_bias = false}),
+        OptimizerOptions(AdamWOptions{.weight_decay = 1, .decay_norm_and_bias = false}),
+        OptimizerOptions(LarsOptions{.momentum = 0, .weight_decay = 1})}) {
+    NetworkFixture fixture(
+        {.batch = 2, .height = 4, .width = 4, .channels = 3, .classes = 5}, [](Graph& graph) {
+          const Value x = graph.convolution(graph.input(), {.channels = 4}, "conv");
+          graph.classify(graph.linear(graph.layer_norm(x, {}, "norm"), {.features = 5}, "fc"));
+        });
+    const std::span<const float> values = fixture.network().values();
+    const std::vector<float> before(values.begin(), values.end());
+    make_optimizer(fixture.trained_memory(), options)->step(fixture.stream(), 0.5);
+    for (const Parameter& parameter : fixture.network().parameters()) {
+      const float factor = parameter.name == "conv.weight" || parameter.name == "fc.weight" ? 0.5f : 1.0f;
+      for (std::int64_t i = 0; i < parameter.layout.physical_elements(); ++i)
+        ASSERT_EQ(parameter.value[i], factor * before[static_cast<std::size_t>(parameter.offset + i)])
+            << parameter.name << " by rule " << options.index();
+    }
+  }
+}
+
 TEST(Optimizer, StateIsOneArenaPerName) {
   Arena arena;
   const auto names = [&](const OptimizerOptions& options) {

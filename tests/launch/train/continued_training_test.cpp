@@ -3,11 +3,13 @@
 // Training depends on its state only: stopped after any step and continued by new objects, it ends with the
 // bits of an uninterrupted training. Evaluations in between change nothing.
 #include <algorithm>
+#include <memory>
 
 #include <gtest/gtest.h>
 
 #include "comm/agreement.h"
 #include "comm/codecs/auto_exchange.h"
+#include "kernels/host_augmentation.h"
 #include "launch/train/digest.h"
 #include "launch/train/step_ends/local_sgd.h"
 #include "launch/train/trainer.h"
@@ -549,6 +551,44 @@ TEST(TrainerParts, MustAgreeOnTheMicroBatchesOfAStep) {
                {"TrainerOptions::accumulation", "StepStatistics"});
   for (BatchLoader* other : {&drops, &accumulates})
     expect_parts(refusal(*other, kAccumulation), {"test loader", "Tail::pad"});
+}
+
+TEST(TrainerParts, DoNotAugmentTestImages) {
+  const Grays dataset(kImage, kSamples);
+  BatchLoader train(dataset, {}, {.batch = kRankBatch});
+  BatchLoader flips(
+      dataset, {},
+      {.batch = kRankBatch,
+       .tail = Tail::pad,
+       .augmentation = std::make_shared<HostAugmentation>(Augmentation{.horizontal_flip = true},
+                                                          kImage.height, kImage.width, kImage.channels)});
+  expect_parts(message_of([&] { digest_after_two_steps(train, flips, 1); }),
+               {"test loader", "LoaderOptions::augmentation"});
+}
+
+// With the same samples on every rank, gradients would be sums over ranks, and evaluations count them twice.
+TEST(TrainerParts, HaveLoadersThatDivideTheSamplesAmongAllRanks) {
+  const Grays dataset(kImage, kSamples);
+  run_thread_ranks(kRanks, [&](Communicator& communicator) {
+    backend_for({}).set_threads(1);
+    KernelChoices first;
+    Network network(cnn_graph(), {.choices = &first});
+    GradientBuckets buckets(network.parameters(), communicator, {});
+    const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
+    const Shard shard{.rank = communicator.rank(), .size = kRanks};
+    const LoaderOptions padded{.batch = kRankBatch, .tail = Tail::pad};
+    BatchLoader train(dataset, shard, {.batch = kRankBatch}), test(dataset, shard, padded);
+    BatchLoader whole_train(dataset, {}, {.batch = kRankBatch}), whole_test(dataset, {}, padded);
+    const auto refusal = [&](BatchLoader& trained, BatchLoader& evaluated) {
+      return message_of([&] {
+        const Trainer trainer({network, buckets, *optimizer, trained, evaluated, communicator},
+                              {.base = 0.01}, {});
+      });
+    };
+    EXPECT_EQ(refusal(train, test), "");
+    expect_parts(refusal(whole_train, test), {"loader", "Shard"});
+    expect_parts(refusal(train, whole_test), {"loader", "Shard"});
+  });
 }
 
 // Evaluation, exports and digests use the mean of running statistics over ranks, equal on all ranks. Training

@@ -135,10 +135,16 @@ TEST(TrainerRanks, ClippedGradientsOnFourRanks) {
 
 // The configuration gives the same reason.
 TEST(TrainerRanks, RefusesFeaturesThatExcludeEachOther) {
-  const ThreadTraining training{.ranks = 2, .clip_norm = 1, .average_every = 2};
-  expect_parts(
-      message_of<std::exception>([&] { train_on_threads(training); }),
-      {"clip_norm", std::string(find_exclusion(Feature::clip_norm, Feature::average_every)->reason)});
+  const auto refusal = [](const ThreadTraining& training) {
+    return message_of<std::exception>([&] { train_on_threads(training); });
+  };
+  const auto reason = [](Feature feature, Feature other) {
+    return std::string(find_exclusion(feature, other)->reason);
+  };
+  expect_parts(refusal({.ranks = 2, .clip_norm = 1, .average_every = 2}),
+               {"clip_norm", reason(Feature::clip_norm, Feature::average_every)});
+  expect_parts(refusal({.ranks = 2, .tail = Tail::exact, .average_every = 2}),
+               {"Tail::exact", reason(Feature::exact_tail, Feature::apart)});
 }
 
 // The change of all parameters after `steps` steps at rate 0.01.
