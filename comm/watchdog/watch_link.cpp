@@ -120,6 +120,7 @@ void WatchLink::say(WatchWord word, std::string_view text) {
   if (ended_) return;
   // The receiver does not read. The message is dropped: the newest status counts, and it will be sent again.
   if (out_.size() > kMostWaiting) return;
+  text = text.substr(0, kLongestMessage);  // the receiver would end the link
   const WordHeader header{static_cast<std::uint32_t>(text.size()), word};
   out_.append(reinterpret_cast<const char*>(&header), sizeof(header));
   out_.append(text);

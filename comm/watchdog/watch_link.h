@@ -46,6 +46,7 @@ class WatchLink {
   int descriptor() const { return descriptor_; }
   // True if all messages have been passed to the system.
   bool idle() const { return out_.empty(); }
+  // Sends at most the first MiB of the text.
   void say(WatchWord word, std::string_view text = {});
   // Returns the messages that arrived since the last call; reads at most `most_bytes` from the wire. An
   // invalid message ends the link.

@@ -189,25 +189,28 @@ WatchLink link_to(const std::string& way, int rank, const std::function<bool()>&
   return std::move(*link);
 }
 
-TEST(WatchLink, CarriesMessagesOfAnyLengthInOrder) {
+TEST(WatchLink, CarriesMessagesInOrderAndCutsThoseAboveOneMebibyte) {
   MeetingPoint point(kLoopbackOnly);
   Doorkeeper door(point);
   std::optional<WatchLink> link = link_to(point.way(), 3, [&] { return door.serve(); });
   ASSERT_TRUE(door.link);
   EXPECT_EQ(door.rank, 3);
+  constexpr std::size_t kMost = std::size_t{1} << 20;
   const std::string longer(300'000, 'x');
   link->say(WatchWord::status, "one");
   link->say(WatchWord::evidence, longer);
+  link->say(WatchWord::evidence, std::string(2 * kMost, 'y'));
   link->say(WatchWord::goodbye);
   std::vector<WatchMessage> heard;
-  while (heard.size() < 3 && !door.link->ended()) {
+  while (heard.size() < 4 && !door.link->ended()) {
     link->listen();  // sends the bytes that did not fit before
     for (WatchMessage& message : door.link->listen()) heard.push_back(std::move(message));
   }
-  ASSERT_EQ(heard.size(), 3u);
+  ASSERT_EQ(heard.size(), 4u);
   EXPECT_EQ(heard[0].text, "one");
   EXPECT_EQ(heard[1].text, longer);
-  EXPECT_EQ(heard[2].word, WatchWord::goodbye);
+  EXPECT_EQ(heard[2].text.size(), kMost);
+  EXPECT_EQ(heard[3].word, WatchWord::goodbye);
   link.reset();
   while (!door.link->ended()) door.link->listen();
 }
