@@ -42,7 +42,7 @@ struct BenchKernel {
 };
 
 std::vector<BenchKernel> bench_kernels();
-// The subset for layers: batch norm, pooling, image input, reorder, loss.
+// The subset for layers: batch norm, layer norm, softmax, pooling, image input, reorder, loss.
 std::vector<BenchKernel> bench_layer_kernels();
 
 // The result's elements in plain order.

@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kChannels = 64;
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kClasses = 1000;
+constexpr std::int64_t kFeatures = 1024;  // of layer norm and softmax
 
 // The layout of a convolution's output, with at most the arena's elements (at least one image).
 Layout activations(Backend& backend, const BenchArena& m) {
@@ -120,6 +121,79 @@ BenchKernel pooling(const char* name, const PoolingOptions& options, bool backwa
           }};
 }
 
+BenchKernel layer_norm(const char* name, bool backward) {
+  return {name, false, [=](Backend& backend, BenchArena& m) -> BenchCall {
+            struct Planned {
+              Buffer moments, gradients;  // gradients: of scale and shift, which are in `value`
+            };
+            auto p = std::make_shared<Planned>();
+            const std::int64_t batch = m.count / kFeatures;
+            const Layout layout({batch, kFeatures}, m.type);
+            p->moments =
+                Buffer(static_cast<std::size_t>(batch) * sizeof(LayerNormMoments), m.stream.device());
+            p->gradients = Buffer(2 * kFeatures * sizeof(float), m.stream.device());
+            const auto forward = [&backend, &m, p, batch] {
+              backend.layer_norm_forward(m.stream, {.batch = batch,
+                                                    .features = kFeatures,
+                                                    .type = m.type,
+                                                    .x = m.a.data(),
+                                                    .scale = as<float>(m.value),
+                                                    .shift = as<float>(m.value) + kFeatures,
+                                                    .y = m.c.data(),
+                                                    .moments = as<LayerNormMoments>(p->moments)});
+            };
+            const auto tensor = static_cast<double>(layout.bytes());
+            if (!backward)
+              return {.call = forward, .bytes = 2 * tensor, .result = m.c.data(), .result_layout = layout};
+            forward();
+            return {.call =
+                        [&backend, &m, p, batch] {
+                          backend.layer_norm_backward(
+                              m.stream, {.batch = batch,
+                                         .features = kFeatures,
+                                         .type = m.type,
+                                         .x = m.a.data(),
+                                         .y_gradient = m.b.data(),
+                                         .scale = as<float>(m.value),
+                                         .moments = as<LayerNormMoments>(p->moments),
+                                         .x_gradient = m.c.data(),
+                                         .scale_gradient = as<float>(p->gradients),
+                                         .shift_gradient = as<float>(p->gradients) + kFeatures});
+                        },
+                    .bytes = 3 * tensor,
+                    .result = m.c.data(),
+                    .result_layout = layout};
+          }};
+}
+
+BenchKernel softmax(const char* name, bool backward) {
+  return {name, false, [=](Backend& backend, BenchArena& m) -> BenchCall {
+            const SoftmaxShape shape{.batch = m.count / kFeatures, .channels = kFeatures, .type = m.type};
+            const Layout layout({shape.batch, kFeatures}, m.type);
+            const auto forward = [&backend, &m, shape](void* y) {
+              backend.softmax_forward(m.stream, {.shape = shape, .x = m.a.data(), .y = y});
+            };
+            const auto tensor = static_cast<double>(layout.bytes());
+            if (!backward) {
+              return {.call = [&m, forward] { forward(m.c.data()); },
+                      .bytes = 2 * tensor,
+                      .result = m.c.data(),
+                      .result_layout = layout};
+            }
+            forward(m.a.data());
+            return {.call =
+                        [&backend, &m, shape] {
+                          backend.softmax_backward(m.stream, {.shape = shape,
+                                                              .y = m.a.data(),
+                                                              .y_gradient = m.b.data(),
+                                                              .x_gradient = m.c.data()});
+                        },
+                    .bytes = 3 * tensor,
+                    .result = m.c.data(),
+                    .result_layout = layout};
+          }};
+}
+
 BenchKernel image_input() {
   return {"image input", true, [](Backend& backend, BenchArena& m) -> BenchCall {
             constexpr std::int64_t kColours = 3;
@@ -192,6 +266,10 @@ std::vector<BenchKernel> bench_layer_kernels() {
           batch_norm("batch norm backward", false, true),
           batch_norm("batch norm + add", true, false),
           batch_norm("batch norm + add backward", true, true),
+          layer_norm("layer norm", false),
+          layer_norm("layer norm backward", true),
+          softmax("softmax", false),
+          softmax("softmax backward", true),
           pooling("max pooling", max, false),
           pooling("max pooling backward", max, true),
           pooling("average pooling", average, false),

@@ -244,7 +244,7 @@ def time_steps(options, task, part, folder):
 
 
 def write(options, document):
-    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    record.write(options.json, document)
     if any(isinstance(part, dict) and part["runs"] for part in document.values()):
         options.json.with_suffix(".svg").write_text(draw(document))
 

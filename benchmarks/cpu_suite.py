@@ -3,8 +3,8 @@
 """Measures every CPU target and writes one JSON file: training steps compared with each of PyTorch's ways, in
 turns; two ranks compared with PyTorch's DistributedDataParallel; the engine's overhead; two ranks compared
 with two threads; cost and gain of recomputation; memory. Needs a build with LOCKSTEP_BENCHMARKS=ON and,
-for PyTorch, a Python that has torch (--python). A part that fails is reported, and the other parts still
-run. The file is written after each part."""
+for PyTorch, a Python that has torch (--python). A part that fails is reported and keeps its old result, and
+the other parts still run. The file is written after each part."""
 
 import argparse
 import functools
@@ -110,6 +110,8 @@ def compare_steps(case):
     *targets, of_any = case["targets"]
     row = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": targets[not options.avx2],
            **STEP_CONDITIONS, **suite.compare(fp32, direct=DIRECT)}
+    if not row["lockstep"]:
+        return None
     del row["targets"]
     text = f"{row['model']:<14} {suite.summary(row)}"
     if "ratio" in row:
@@ -119,11 +121,9 @@ def compare_steps(case):
         row["any_precision"] = {"target": of_any, **suite.compare_fastest(turns, "lockstep", without=DIRECT)}
         if "ratio" in row["any_precision"]:
             text += f"; fastest precision of each {suite.with_spread(row['any_precision'])}, target {of_any}"
-    if row["lockstep"]:
-        row["memory_over_plan"] = max((r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"]
-                                      for r in row["lockstep"])
-        text += f"   memory {row['memory_over_plan']:.2f} of plan"
-    print(text, flush=True)
+    row["memory_over_plan"] = max((r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"]
+                                  for r in row["lockstep"])
+    print(f"{text}   memory {row['memory_over_plan']:.2f} of plan", flush=True)
     return row
 
 
@@ -139,13 +139,15 @@ def beside_older_build():
         # Chooses the kernels, and estimates the number of steps for a run of about four seconds.
         first = [run(command + ["2"]) for command in commands]
         if None in first:
-            continue
+            return None
         steps = max(2, round(4 * first[0]["samples_per_second"] / case["batch"]))
         sides = [functools.partial(run, command + [str(steps)]) for command in commands]
         turns = suite.take_turns({"now": sides[0], "before": sides[1]}, options.rounds)
         row = {"model": case["model"], "batch": case["batch"], "image": case["image"],
                **suite.paired(turns.get("now", []), turns.get("before", []))}
-        print(f"{row['model']:<14} new over old {suite.with_spread(row) if 'ratio' in row else 'failed'}", flush=True)
+        if "ratio" not in row:
+            return None
+        print(f"{row['model']:<14} new over old {suite.with_spread(row)}", flush=True)
         rows.append(row)
     return {"steps": rows, "before": options.before[0]}
 
@@ -198,6 +200,8 @@ def beside_ddp(ranks=2, batch=32):
         ways = {"lockstep": ours}
         ways |= {" ".join(["DDP", *way]): functools.partial(run, peer + way) for way in DDP}
         row = suite.compare(suite.take_turns(ways, options.rounds))
+    if not row["lockstep"]:
+        return None
     print(f"{ranks} ranks beside DDP {suite.summary(row)}", flush=True)
     return {"model": "resnet18", "image": [28, 28, 1], "ranks": ranks, "batch_per_rank": batch, **DDP_CONDITIONS, **row}
 
@@ -225,11 +229,13 @@ results = json.loads(file.read_text()) if file and file.exists() else {"benchmar
 
 
 def keep(part, result):
-    """Stores a part together with its machine, versions, revision, date and command, and writes the file."""
-    told = record.circumstances(command, f"{options.bin}/lockstep")
-    results[part] = {**told, "rounds": options.rounds, **result} if result else None
+    """Stores a part together with its machine, versions, revision, date and command, and writes the file. result: None
+    if the part failed. A result without a ratio, because PyTorch failed, does not replace one with a ratio."""
+    if not result or "ratio" not in result and "ratio" in (results.get(part) or {}):
+        return
+    results[part] = {**record.circumstances(command, f"{options.bin}/lockstep"), "rounds": options.rounds, **result}
     if file:
-        file.write_text(json.dumps(results, indent=1) + "\n")
+        record.write(file, results)
 
 
 if "step" in wanted:

@@ -13,7 +13,6 @@ Without --init the weights are random, and the losses say nothing about fine-tun
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
 import argparse
-import json
 import pathlib
 import shlex
 import sys
@@ -84,7 +83,7 @@ def main():
     command = shlex.join(["benchmarks/fine_tuning_batches.py", *sys.argv[1:]])
     result = {"benchmark": "fine_tuning_batches", **record.circumstances(command, options.lockstep),
               "weights": "of a file" if options.init else "random", "settings": options.more, "rows": rows}
-    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    record.write(options.json, result)
     return 0
 
 

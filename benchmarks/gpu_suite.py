@@ -355,7 +355,7 @@ class Kit:
         result = {**here, "versions": record.versions_in(named["lockstep info"].output), "revision": self.version(),
                   "benchmark": "gpu_suite", "plan": self.options.plan, "seconds": round(self.now(), 1), "parts": self.parts,
                   "comparisons": comparisons, "programs": [run.line() for run in self.runs]}
-        (self.options.out / "gpu_suite.json").write_text(json.dumps(result, indent=1) + "\n")
+        record.write(self.options.out / "gpu_suite.json", result)
 
     def keep_runs(self):
         runs = pathlib.Path(self.names["scratch"], "runs")

@@ -138,7 +138,7 @@ def run(options, arguments):
                               "iters": options.iters, "rounds": options.rounds, "rows": rows_of(rounds, link, options.way)}
             print("\n".join(line_of(name, row) for row in document[name]["rows"]), flush=True)
             if options.json:
-                options.json.write_text(json.dumps(document, indent=1) + "\n")
+                record.write(options.json, document)
                 options.json.with_suffix(".svg").write_text(draw(document))
 
 

@@ -366,8 +366,10 @@ class LoaderBench {
   std::vector<Stage> stages_;
 };
 
-int run(const LoaderBenchOptions& options) {
+int run(LoaderBenchOptions options) {
   const Config config = load_config(options.config, options.overrides);
+  const std::int64_t batch = config.loader.batch;
+  options.samples = (options.samples + batch - 1) / batch * batch;  // as many as the loader's batches hold
   LoaderBench bench(options, config);
   const nlohmann::json result = bench.run();
   write_json(options.json,
@@ -391,7 +393,7 @@ int main(int argc, char** argv) {
                         "a preset or a TOML file, of which only [data] and train.batch are used",
                         options.overrides);
   program.within("--threads", options.threads, 1, 64, "numbers of loader threads");
-  program.positive("--samples", options.samples, "samples in a turn of a stage");
+  program.positive("--samples", options.samples, "samples in a turn of a stage, rounded up to whole batches");
   program.positive("--turns", options.turns, "turns of each stage; medians are reported");
   program.flag("--cold", options.cold, "drop the files from the page cache before each stage");
   program.json(options.json);

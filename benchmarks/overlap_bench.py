@@ -202,7 +202,7 @@ def run(options, arguments):
         print("\n".join(line_of(link, row) for row in part["rows"]), flush=True)
         document[link] = with_more(document[link], part) if options.more and link in document else part
         if options.json:
-            options.json.write_text(json.dumps(document, indent=1) + "\n")
+            record.write(options.json, document)
             options.json.with_suffix(".svg").write_text(draw(document))
 
 

@@ -109,6 +109,17 @@ def missing(document):
     return found
 
 
+def write(file, result):
+    """Replaces the file in one step, so that an interrupted program leaves the old one."""
+    text = json.dumps(result, indent=1) + "\n"
+    if file.exists() and not file.is_file():  # such as /dev/null
+        file.write_text(text)
+        return
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text)
+    new.replace(file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=pathlib.Path)
@@ -118,8 +129,7 @@ def main():
     done = suite.execute_with_json(options.command)
     if done.status != "ok":
         parser.exit(70, f"record.py: {done.text}: {done.reason}\n")
-    result = {**circumstances(shlex.join(options.command), options.lockstep), **done.result}
-    options.file.write_text(json.dumps(result, indent=1) + "\n")
+    write(options.file, {**circumstances(shlex.join(options.command), options.lockstep), **done.result})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot cr
 
 import argparse
 import functools
-import json
 import os
 import pathlib
 import shlex
@@ -169,7 +168,7 @@ def run(options, arguments):
     if options.json:
         command = shlex.join(["benchmarks/scaling_bench.py", *arguments])
         result = {**record.circumstances(command, f"{options.bin}/lockstep"), **result}
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        record.write(options.json, result)
         options.json.with_suffix(".svg").write_text(draw(result))
 
 

@@ -206,7 +206,7 @@ def validate_published(options):
     if options.file:
         result = {**record.circumstances(shlex.join(sys.argv), options.lockstep), "benchmark": "plan_published",
                   "single_gpus": published["single_gpus"], "rows": rows}
-        options.file.write_text(json.dumps(result, indent=1) + "\n")
+        record.write(options.file, result)
 
 
 def main():
@@ -241,7 +241,7 @@ def main():
     unseen = [abs(error) for row in table if not row["fitted"] for error in row["errors"]]
     result = {**record.circumstances(shlex.join(sys.argv), options.lockstep),
               "median_error": statistics.median(unseen), "largest_error": max(unseen), "table": table, "turns": turns}
-    options.file.write_text(json.dumps(result, indent=1) + "\n")
+    record.write(options.file, result)
     print(text_of(table))
     print(f"median of the absolute errors of {len(unseen)} runs of cases that were not fitted: {result['median_error']:.1%}, "
           f"largest {result['largest_error']:.1%}")

@@ -130,6 +130,6 @@ result = {"benchmark": "accuracy_beside_pytorch",
                                  f"{options.bin}/lockstep"),
           "pytorch": torch.__version__, "network": "resnet20", "batch": BATCH, "threads": options.threads,
           "points_apart": last["Lockstep"] - last["PyTorch"], "curves": curves}
-options.json.write_text(json.dumps(result, indent=1) + "\n")
+record.write(options.json, result)
 options.json.with_suffix(".svg").write_text(accuracy_chart.draw(result))
 print(f"{last['Lockstep']:.2f} % beside PyTorch's {last['PyTorch']:.2f} %: {result['points_apart']:+.2f} points")

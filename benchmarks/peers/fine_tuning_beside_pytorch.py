@@ -160,7 +160,7 @@ def main():
               "pytorch": torch.__version__, "torchvision": torchvision.__version__, "network": "resnet18",
               "frozen": FROZEN, "batch": BATCH, "threads": options.threads, "test_samples": len(test[1]),
               "first_training": first, "points_apart": apart, **sides}
-    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    record.write(options.json, result)
     print(f"Lockstep {sides['Lockstep']['mean_accuracy']:.2f} % beside PyTorch's {sides['PyTorch']['mean_accuracy']:.2f} %: "
           f"{apart:+.2f} points, means of {options.seeds} seeds")
 

@@ -162,6 +162,18 @@ class Missing(unittest.TestCase):
         self.assertTrue(told["machine"]["processor"])
         self.assertEqual(told["versions"], {}, "versions that cannot be found must be missing")
 
+    def test_a_result_is_replaced_in_one_step(self):
+        with tempfile.TemporaryDirectory() as name:
+            file, old, device = (pathlib.Path(name) / each for each in ("result.json", "old.json", "device.json"))
+            record.write(file, {"ratio": 1})
+            old.hardlink_to(file)
+            record.write(file, {"ratio": 2})
+            self.assertEqual([json.loads(each.read_text())["ratio"] for each in (old, file)], [1, 2])
+            device.symlink_to("/dev/null")
+            record.write(device, {"ratio": 1})
+            self.assertTrue(device.is_symlink())
+            self.assertEqual(len(list(pathlib.Path(name).iterdir())), 3)
+
     def test_a_second_line_of_presets_contains_no_version(self):
         told = "Lockstep 0.1.0\ncpu      2 cores; oneDNN 2.6.3\npresets  cifar10_resnet18,\n         fashion_mnist_mlp\n"
         self.assertEqual(record.versions_in(told), {"Lockstep": "0.1.0", "cpu": "2 cores; oneDNN 2.6.3"})

@@ -88,6 +88,22 @@ class Runs(unittest.TestCase):
             subprocess.run([*command, "--only", "engine", "recompute"], env={**os.environ, "TMPDIR": name}, capture_output=True)
             self.assertEqual(json.loads((folder / "result.json").read_text())["engine"]["ratio"], 1)
 
+    def test_a_part_that_fails_keeps_its_old_result(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bench = """import json, sys; json.dump(dict(samples_per_second=1, resident_peak_bytes=2, resident_baseline_bytes=1,
+                       planned_bytes=1), open(sys.argv[-1], "w"))"""
+            program, file = (pathlib.Path(folder) / name for name in ("step_bench", "result.json"))
+            program.write_text(f"#!{sys.executable}\n{bench}\n")
+            program.chmod(0o755)
+            old = {"benchmark": "cpu_suite", "engine": {"ratio": 1}, "step cnn": {"ratio": 2},
+                   "beside the build before": {"steps": []}}
+            file.write_text(json.dumps(old))
+            command = [sys.executable, "-B", ROOT / "benchmarks/cpu_suite.py", "--bin", folder, "--python", "/no/python",
+                       "--only", "engine", "step", "before", "--models", "cnn", "--rounds", "1", "--json", file]
+            done = subprocess.run(command, capture_output=True)
+            self.assertIn(b"cnn ", done.stdout)
+            self.assertEqual((done.returncode, json.loads(file.read_text())), (1, old), done.stderr)
+
 
 class Retries(unittest.TestCase):
     def test_failed_tries_and_jobs_that_ended_before_their_fault_are_retries(self):
@@ -264,12 +280,12 @@ class Overlap(unittest.TestCase):
             overlap_bench.with_more(old, part("two", "mlp", (1, "fp16", 4)))
 
     def test_without_nodes_it_is_skipped_by_name(self):
-        with tempfile.TemporaryDirectory() as folder:  # the only folder on PATH: no ip, no tc
+        with tempfile.TemporaryDirectory() as folder:  # the only folder on PATH: no unshare
             (pathlib.Path(folder) / "bash").symlink_to("/bin/bash")
             done = subprocess.run([sys.executable, "-B", ROOT / "benchmarks/overlap_bench.py", "--links", "1gbit",
                                    "--bin", folder], env={**os.environ, "PATH": folder}, capture_output=True, text=True)
         self.assertEqual(done.returncode, 77, done.stderr)
-        self.assertRegex(done.stderr, r"(?m)^Skipped: .*\bip\b")
+        self.assertRegex(done.stderr, r"(?m)^Skipped: .*\bis not installed")
 
 
 if __name__ == "__main__":
