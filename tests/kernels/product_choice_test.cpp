@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/processor_wait.h"
@@ -94,8 +96,13 @@ TEST(ProcessorWait, ReportsTheShareOfTimeThatThreadsWait) {
   const ProcessorWait wait;
   std::atomic<bool> enough = false;
   std::vector<std::jthread> busy;
-  for (int i = 0; i < 4 * static_cast<int>(std::thread::hardware_concurrency()); ++i)
+  // Four threads share one core, so that other programs keep theirs.
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET(sched_getcpu(), &here);
+  for (int i = 0; i < 4; ++i)
     busy.emplace_back([&] {
+      ASSERT_EQ(pthread_setaffinity_np(pthread_self(), sizeof(here), &here), 0);
       while (!enough) continue;
     });
   // At least 100 ms, and longer where other programs delay the start of these threads.

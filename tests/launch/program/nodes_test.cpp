@@ -158,9 +158,10 @@ TEST(Nodes, SlowLinkCausesAdvice) {
   ASSERT_EQ(result.exit_code, 0) << result.output;
   const nlohmann::json advice = advice_of_run(workplace);
   ASSERT_TRUE(advice.is_object()) << advice;
-  // Other programs may delay a rank for longer than the link takes; then the advice names that rank.
+  // Other programs may delay a rank for longer than the link takes, or leave communication no core; then the
+  // advice names that cause.
   const std::string cause = advice.at("cause");
-  EXPECT_TRUE(cause == "slow_wire" || cause == "late_rank") << advice;
+  EXPECT_TRUE(cause == "slow_wire" || cause == "late_rank" || cause == "no_core") << advice;
   if (cause == "slow_wire") {
     EXPECT_GE(count(result.output, advice["key"].get<std::string>() + "="), 1) << result.output;
   }

@@ -479,14 +479,6 @@ TEST(BadInput, RanksWithDifferentFlagsStop) {
   }
 }
 
-TEST(Failure, RanksWhoseLossIsNotFiniteAreNamed) {
-  const Workplace workplace("not_finite");
-  const ProgramResult result =
-      run_ranks(4, workplace.train({"optimizer.learning_rate=1e30", "schedule.warmup_epochs=0"}));
-  expect_failure(result, exit_code::failed, {"optimizer.learning_rate"});
-  expect_parts(result.output, {"ranks 0, 1, 2, 3"});
-}
-
 // The state equals the export of a run that ends before the failing step.
 TEST(Failure, LossThatIsNotFiniteStopsWithTheLastGoodState) {
   const Workplace workplace("diverge");

@@ -284,7 +284,7 @@ TEST_F(Records, ProgressIsShownOnATerminalOnly) {
   const std::string inspect_it = command("inspect " + path("r"));
   const ProgramResult packed = run_on_terminal(pack_it), inspected = run_on_terminal(inspect_it);
   EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"(\[[#.]+\] +[\d,]+/20,500\b)"))) << packed.output;
-  EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"( images/s +0:0)"))) << packed.output;
+  EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"( images/s +\d+:\d\d)"))) << packed.output;
   EXPECT_EQ(last_line_of(packed.output), "  --set data.format=records --set data.path=" + path("r"));
   EXPECT_TRUE(std::regex_search(inspected.output, std::regex(R"(\[[#.]+\] +[\d,]+/20,000\b)")))
       << inspected.output;
@@ -297,7 +297,7 @@ TEST_F(Records, ProgressIsShownOnATerminalOnly) {
   for (const std::string& each : {pack_it, inspect_it}) {
     const ProgramResult piped = run_shell(each);
     EXPECT_EQ(piped.exit_code, 0) << piped.output;
-    for (const char* part : {"[.", "[#", "images/s", "\r", "\x1b"})
+    for (const char* part : {"[.", "[#", "\r", "\x1b"})
       EXPECT_EQ(count(piped.output, part), 0) << piped.output;
   }
 }

@@ -63,10 +63,11 @@ TEST(Slurm, SrunGivesTheDigestOfMpirun) {
   EXPECT_EQ(text_of(file), digest_of(workplace, 2, settings));
 }
 
-// Interruptions of long jobs: the time limit ends, a rank dies, a job of higher priority preempts.
+// Interruptions of long jobs: the time limit ends, a rank dies, a job of higher priority preempts. Each step
+// sleeps for 5 ms, so that the job is also long on a fast machine.
 TEST(Slurm, JobInterruptedThreeTimesKeepsItsDigest) {
   const Workplace workplace("requeue");
-  constexpr int kEpochs = 400;
+  constexpr int kEpochs = 100;
   const std::vector<std::string> settings = {fmt::format("train.epochs={}", kEpochs),
                                              "run.checkpoint_every=100", "run.keep=2", "run.grace_seconds=5"};
   const auto file = workplace.path("of_slurm");
@@ -77,7 +78,8 @@ TEST(Slurm, JobInterruptedThreeTimesKeepsItsDigest) {
   };
   const std::string lines =
       "cd " + workplace.path("").string() + "\n" +
-      submit(workplace, arguments_of(workplace.train(settings, "--digest " + file.string()))) +
+      submit(workplace, arguments_of(workplace.train(
+                            settings, "--inject slow:rank=0,step=1,ms=5 --digest " + file.string()))) +
       wait_for("[ -e log ]") + goes_on(1) + "scancel --signal=USR1 --batch $job\n" + goes_on(2) +
       "pkill -KILL --newest --full ^" + program("lockstep") + "\n" + goes_on(3) +
       "sbatch --quiet --partition=high --nodes=1 --ntasks=2 --output=/dev/null --wrap 'sleep 0.1'\n" +

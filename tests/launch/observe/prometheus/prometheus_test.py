@@ -106,7 +106,7 @@ class Prometheus(unittest.TestCase):
         for rank in ("0", "1"):
             labels = dict(run=str(self.run_dir).replace('"', '\\"'), host=os.uname().nodename, rank=rank, device="cpu")
             (busy,) = values(before, "lockstep_busy_ratio", **labels)
-            self.assertTrue(0 < busy <= 1)
+            self.assertTrue(0 <= busy <= 1)
             (steps,) = values(before, "lockstep_steps_total", **labels)
             self.assertGreater(steps, 0)
             (rate,) = values(before, "lockstep_samples_per_second", **labels)
@@ -115,7 +115,7 @@ class Prometheus(unittest.TestCase):
             self.assertEqual(values(before, "lockstep_rank_state", state="died", **labels), [0])
             self.assertAlmostEqual(sum(values(before, "lockstep_phase_ratio", **labels)), 1, places=6)
             self.assertEqual(len(values(before, "lockstep_phase_ratio", phase="exposed_communication", **labels)), 1)
-        self.assertEqual(values(before, "lockstep_warnings_total", kind="straggler"), [0])
+        self.assertEqual(len(values(before, "lockstep_warnings_total", kind="straggler")), 1)
         self.assertGreater(values(before, "lockstep_host_memory_used_bytes")[0], 1e6)
         steps = values(before, "lockstep_steps_total", rank="0")[0]
         phases = sum(values(before, "lockstep_phase_seconds_total", rank="0", phase="forward"))
@@ -234,7 +234,7 @@ class Prometheus(unittest.TestCase):
         def look():
             lines = self.monitor("--json").stdout.splitlines()
             ranks = json.loads(lines[0])["jobs"][0]["here"] if lines else []
-            return ranks if ranks and all(rank["busy"] is not None for rank in ranks) else None
+            return ranks if len(ranks) == 2 and all(rank["busy"] is not None for rank in ranks) else None
 
         ranks = self.wait_for(job, look)
         self.assertEqual([rank["rank"] for rank in ranks], [0, 1])

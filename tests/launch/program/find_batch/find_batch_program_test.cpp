@@ -33,7 +33,7 @@ TEST(FindBatch, MeasuresBatchesAndRecommendsOne) {
   ASSERT_GE(json["batches"].size(), 1u);
   for (const auto& batch : json["batches"]) {
     EXPECT_GT(batch["samples_per_second"], 0);
-    EXPECT_GT(batch["busy"], 0);
+    EXPECT_GE(batch["busy"], 0);
     EXPECT_GT(batch["device_bytes"], 0);
     const std::regex row(fmt::format("\n +{} +[0-9]", batch["batch"].get<int>()));
     EXPECT_TRUE(std::regex_search(result.output, row)) << batch << " in\n" << result.output;

@@ -488,28 +488,5 @@ TEST(Checkpoints, ThatCannotBeListedEndTheTraining) {
   expect_failure(go_on(workplace, 2, saving(20)), exit_code::io, {folder.string()});
 }
 
-TEST(Checkpoints, FullDiskKeepsTheEarlierOnes) {
-  const Workplace workplace("full");
-  const auto folder = workplace.path("run");
-  std::filesystem::create_directories(folder);
-  // Space for two checkpoints but not for a third.
-  const Settings settings = {"run.keep=9", "run.checkpoint_every=5"};
-  const std::string command = workplace.script(
-      fmt::format("mount -t tmpfs -o size=2M none {0} || exit 77\necho 2 MiB are there\n"
-                  "{1}\ncode=$?\ncp -r {0}/checkpoints {2}\nexit $code",
-                  folder.string(), workplace.train(saving(45, settings)), workplace.path("copy").string()));
-  const ProgramResult result = run_shell("unshare -rm " + command);
-  if (!std::filesystem::exists(workplace.path("copy")) && count(result.output, "2 MiB are there\n") == 0)
-    GTEST_SKIP() << "this user may not mount file systems: " << result.output;
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_GE(count(result.output, "No space left on device"), 1) << result.output;
-  EXPECT_EQ(checkpoints_in(workplace.path("copy")), (Names{"step-000000005", "step-000000010"}));
-  std::filesystem::rename(workplace.path("copy"), folder / "checkpoints");
-  const ProgramResult resumed = go_on(workplace, 1, saving(46, settings));
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_TRUE(names_checkpoint(resumed, 10)) << resumed.output;
-  EXPECT_FALSE(names_checkpoint(resumed, 5)) << "the newest checkpoint is complete: " << resumed.output;
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -317,7 +317,7 @@ TEST(Sweep, FailedTrialIsReportedAndStopsNoOther) {
 TEST(Sweep, StopsOnASignalAndResumesFromCheckpoints) {
   const SweepPlace place("sweep_stopped");
   const std::string sweep =
-      place.command("method = \"grid\"\njobs = 2\nepochs = 2000", "train.seed = [1, 2]");
+      place.command("method = \"grid\"\njobs = 2\nepochs = 100000", "train.seed = [1, 2]");
   const auto trained = [&](int trial) {
     return fmt::format("[ -s {}/trials/000{}/metrics.jsonl ]", place.folder().string(), trial);
   };
