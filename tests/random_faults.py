@@ -183,7 +183,9 @@ class Runner:
         """Returns (exit code, output)."""
         log = run_dir.with_suffix(".log")
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                       "OMPI_MCA_odls_base_sigkill_timeout": str(grace)}
+                       "OMPI_MCA_odls_base_sigkill_timeout": str(grace),
+                       # An mpirun fails if another one removes their common folder during its start.
+                       "OMPI_MCA_orte_tmpdir_base": str(run_dir.with_suffix(".mpirun"))}
         command = [str(part) for part in self.command(plan, run_dir, flags, timeout)]
         log.unlink(missing_ok=True)
         with log.open("ab") as file:

@@ -60,6 +60,8 @@ class OwnFolders {
   OwnFolders() {
     setenv("LOCKSTEP_CLAIMS", folder_.path().c_str(), 0);
     setenv("OMPI_MCA_orte_tmpdir_base", (folder_.path() / "mpirun").c_str(), 0);
+    // A rank without mpirun starts no daemon, which would outlive it and remove the folder later.
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   }
 
  private:

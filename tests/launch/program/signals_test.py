@@ -184,7 +184,9 @@ class Job:
                 "--resume", "auto", "--digest", self.folder / "digest", "--export", self.folder / "weights.safetensors"]
 
     def start(self, held=None):
-        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        # An mpirun fails if another one removes their common folder during its start.
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                       "OMPI_MCA_orte_tmpdir_base": str(self.folder / "mpirun")}
         if held is not None:
             environment["LOCKSTEP_HOLD"] = f"{self.cell.phase}:{held}:{self.hold}"
         (self.folder / RANKS_LOG).unlink(missing_ok=True)
