@@ -95,7 +95,7 @@ def main():
             done["runs"].append(runs[-1])
             print(json.dumps({"busy": busy, **runs[-1]}), flush=True)
             if options.json:
-                options.json.write_text(json.dumps(stored, indent=1) + "\n")
+                record.write(options.json, stored)
     failed = [name for each in runs for name in each["failed"]]
     print(f"{len(runs)} runs, {len(failed)} failed tests, {sum(len(each['retries']) for each in runs)} retries")
     sys.exit(1 if failed or any(each["exit_code"] for each in runs) else 0)

@@ -120,7 +120,7 @@ void Network::forward(const Batch& batch, const Pass& pass) {
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
   auto* shares = reinterpret_cast<float*>(shares_.data());  // null if images are not mixed
   plan_.image_input->run(pass.stream, colored(batch, pass), block_data(plan_.values[0].data_block),
-                         pass.mode == Mode::training ? samples : nullptr,
+                         trains ? samples : nullptr,
                          {.weights = batch.weights.as<float>().data(), .shares = shares});
   for (std::size_t node = 0; node < plan_.nodes.size(); ++node) {
     if (pass.gate != nullptr) {

@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build/cpu}
 [ -x "$build/bin/lockstep" ] ||
-  { echo "tests/machines.sh: \"$build/bin/lockstep\" is missing: tests/run.sh cpu list builds that of build/cpu" >&2; exit 74; }
+  { echo "tests/machines.sh: \"$build/bin/lockstep\" is missing; \"tests/run.sh cpu list\" builds it in build/cpu" >&2; exit 74; }
 build=$(realpath "$build")
 program=$build/bin/lockstep
 work=$(mktemp -d) || exit 74

@@ -75,6 +75,7 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
         "the test loader does not return each test sample once: make it with Tail::pad and accumulation 1");
   CHECK(parts.test.options().augmentation == nullptr,
         "the test loader changes its images: make it without LoaderOptions::augmentation");
+  // A rank may train alone on one of several shards; ranks that share a shard would sum its gradients twice.
   for (const BatchLoader* loader : {&parts.train, &parts.test}) {
     const std::int64_t shards =
         loader->global_batch() / (loader->options().batch * loader->options().accumulation);

@@ -24,7 +24,9 @@ struct BucketPassage {
   std::int64_t finished_ns = 0;  // the last collective ended
   std::int64_t late_ns = 0;      // in collectives, before all ranks had entered
   std::uint64_t sent_bytes = 0;
-  CollectiveMoments other;  // of the collectives without a bucket just before, as one; 0: none
+  // The collectives without a bucket just before, as one: from the first one's start to the last one's
+  // end. The time until all ranks had entered the last one counts as late. 0: none.
+  CollectiveMoments other;
 };
 
 // Compute waited for this bucket and no other. In ns of the host's clock.

@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-// Collective. Starts the job's watchdog and sets its timeout. timeout_seconds: the configured one; 0: none.
+// Collective. The first call starts the job's watchdog; each call sets its timeout. timeout_seconds: the
+// configured one; 0: none.
 void watch_job(World& world, Communicator& host, double timeout_seconds);
 
 // The longest that a step may take after `steps` measured ones; half an hour if there are fewer than three.

@@ -346,7 +346,7 @@ TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(rows(*open()), expected);
   expect_parts(testing::internal::GetCapturedStderr(), {"warning", "1,5"});
-  // Whether 1.234 is 1234 there is unknown.
+  // In such a table, 1.234 may mean 1234.
   write("train.csv", "breite;höhe;art\n1,5;-2,25;rot\n1.234;2;rot\n3;4,0;blau\n");
   testing::internal::CaptureStderr();
   EXPECT_EQ(rows(*open()), expected);
