@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include <fmt/ranges.h>
 #include <sys/prctl.h>
@@ -36,10 +37,39 @@ void detail::check_mpi(int code, const char* call, const char* file, int line) {
 
 namespace {
 
+// Settings of Open MPI 4.1 for a rank that was started without mpirun. It starts no daemon, which would take
+// a third of a second and outlive the rank, and no session folder, which all such ranks would share.
+// Variables that the user set are kept; the destructor removes the others, so child processes do not inherit
+// them.
+class AloneSettings {
+ public:
+  AloneSettings() {
+    set("OMPI_MCA_ess_singleton_isolated", "1");  // without effect on ranks that a launcher connects
+    const bool by_pmix = std::getenv("PMIX_NAMESPACE") != nullptr;  // its launcher may not tell the size
+    if (find_launch(&std::getenv).launcher == Launcher::none && !by_pmix)
+      set("OMPI_MCA_orte_create_session_dirs", "0");
+  }
+  ~AloneSettings() {
+    for (const char* name : set_) unsetenv(name);
+  }
+  AloneSettings(const AloneSettings&) = delete;
+  AloneSettings& operator=(const AloneSettings&) = delete;
+
+ private:
+  void set(const char* name, const char* value) {
+    if (std::getenv(name) != nullptr) return;
+    setenv(name, value, 0);
+    set_.push_back(name);
+  }
+
+  std::vector<const char*> set_;
+};
+
 void initialize() {
   int initialized = 0;
   MPI_CHECK(MPI_Initialized(&initialized));
   CHECK(!initialized, "World::join() was called twice, or other code has started MPI");
+  const AloneSettings settings;
   int provided = MPI_THREAD_SINGLE;
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));

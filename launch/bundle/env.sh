@@ -133,8 +133,6 @@ bundle_find_mpi() {
     [ "$(command -v mpirun)" -ef "$prefix/bin/mpirun" ] || export PATH=$prefix/bin:$PATH
     # Not if the loader finds it anyway: a system folder must not precede folders of other libraries.
     if ! [ "$(bundle_loader_finds libmpi.so.40)" -ef "$libraries/libmpi.so.40" ]; then bundle_add "$libraries"; fi
-    # One rank without mpirun then starts no daemon of Open MPI 4.1; the daemon may be missing.
-    export OMPI_MCA_ess_singleton_isolated=1
     # With UCX for one-sided communication, Open MPI 5 has no shared-memory windows.
     export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
     # Open MPI starts as root, as in containers, only with both variables.

@@ -32,8 +32,6 @@ std::vector<std::pair<std::string, std::string>> SessionFolders::variables_of(st
   std::vector<std::pair<std::string, std::string>> variables;
   if (parent_.empty()) return variables;
   const std::string folder = (parent_ / std::to_string(slot)).string();
-  // A job of one rank starts no daemon, which would outlive it for a moment and write to the folder.
-  variables.emplace_back("OMPI_MCA_ess_singleton_isolated", "1");
   for (const char* variable : kVariables) variables.emplace_back(variable, folder);
   return variables;
 }
