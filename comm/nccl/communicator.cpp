@@ -249,7 +249,7 @@ NcclCommunicator::NcclCommunicator(Device device, Communicator& host,
 
 NcclCommunicator::~NcclCommunicator() {
   watch_.reset();
-  if (told_late_) job()->set_overdue(std::nullopt);
+  if (told_late_) job()->set_overdue(std::nullopt, this);
   if (connection_->busy()) {
     abandon(fmt::format("{} destroyed its communicator (nccl) with unfinished collectives", current_place()));
   }
@@ -312,7 +312,7 @@ bool NcclCommunicator::late() {
   if (progress != awaited_ || !(in_call || connection_->busy())) {
     awaited_ = progress;
     waited_ = {};
-    if (std::exchange(told_late_, false)) job()->set_overdue(std::nullopt);
+    if (std::exchange(told_late_, false)) job()->set_overdue(std::nullopt, this);
     return false;
   }
   const auto waited = waited_.look();
@@ -326,7 +326,7 @@ bool NcclCommunicator::late() {
       running.empty() ? "" : "; ", running);
   if (job()->watched() && waited < timeout + JobState::kWatchdogGrace) {
     if (!std::exchange(told_late_, true))
-      job()->set_overdue(OverdueWait{.reason = reason, .collective = last_call()});
+      job()->set_overdue(OverdueWait{.reason = reason, .collective = last_call()}, this);
     return false;
   }
   job()->abandon(reason, exit_code::resumable);
@@ -452,11 +452,15 @@ void* NcclCommunicator::register_memory(void* data, std::size_t bytes) {
       return as_window ? register_window(communicator, data, bytes, &handle)
                        : ncclCommRegister(communicator, data, bytes, &handle);
     }();
-    if (succeeded(status, as_window ? "makes no symmetric window of the memory of collectives, which is "
+    const bool registered =
+        succeeded(status, as_window ? "makes no symmetric window of the memory of collectives, which is "
                                       "registered instead"
                                     : "cannot register the memory of collectives, which may slow down "
-                                      "concurrent computation"))
-      return handle;
+                                      "concurrent computation");
+    // Where it has no windows, as on several nodes, NCCL 2.28 registers the memory. 2.29 does nothing, and
+    // returns success.
+    const bool lacks_window = as_window && status == ncclSuccess && handle == nullptr;
+    if (registered && first_rank_where(host_, lacks_window) < 0) return handle;
     if (status == ncclSuccess) deregister(communicator, options_.memory, handle);
     options_.memory = as_window ? RegisteredMemory::registered : RegisteredMemory::plain;
   }

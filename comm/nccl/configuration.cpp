@@ -22,7 +22,8 @@ namespace {
 
 // The first versions that have an option (NCCL's nccl.h.in by tag).
 constexpr int kHasTrafficClass = 22602;
-constexpr int kHasPolicies = 22703;  // CTAPolicy, nvlsCTAs, commName and windows
+constexpr int kHasPolicies = 22703;    // CTAPolicy, nvlsCTAs, commName and windows
+constexpr int kHasZeroPolicy = 22803;  // earlier versions refuse it, and have no name for it
 
 int known(int version) { return std::min(version, NCCL_VERSION_CODE); }
 
@@ -39,7 +40,8 @@ std::string nccl_version_text(int version) {
 }
 
 // NCCL refuses minCTAs without maxCTAs, so that is then NCCL's largest number of channels.
-ncclConfig_t nccl_configuration(const DeviceCommunicatorOptions& options, const char* name, int version) {
+ncclConfig_t nccl_configuration(const DeviceCommunicatorOptions& options, [[maybe_unused]] const char* name,
+                                [[maybe_unused]] int version) {
   constexpr int kMostChannels = 64;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
@@ -50,13 +52,17 @@ ncclConfig_t nccl_configuration(const DeviceCommunicatorOptions& options, const 
 #if NCCL_VERSION_CODE >= 22602
   if (options.traffic_class >= 0 && version >= kHasTrafficClass) config.trafficClass = options.traffic_class;
 #endif
+#if NCCL_VERSION_CODE >= 22803
+  static_assert(static_cast<int>(CtaPolicy::efficiency) == NCCL_CTA_POLICY_EFFICIENCY &&
+                static_cast<int>(CtaPolicy::zero) == NCCL_CTA_POLICY_ZERO);
+#endif
 #if NCCL_VERSION_CODE >= 22703
   if (version < kHasPolicies) return config;
   config.commName = name;
   if (options.nvls_ctas > 0) config.nvlsCTAs = options.nvls_ctas;
-  constexpr int kPolicies[] = {NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY, NCCL_CTA_POLICY_ZERO};
-  if (options.cta_policy != CtaPolicy::standard)
-    config.CTAPolicy = kPolicies[static_cast<std::size_t>(options.cta_policy)];
+  const bool has_policy = options.cta_policy != CtaPolicy::zero || known(version) >= kHasZeroPolicy;
+  if (options.cta_policy != CtaPolicy::standard && has_policy)
+    config.CTAPolicy = static_cast<int>(options.cta_policy);  // the numbers are NCCL's
 #endif
   return config;
 }
@@ -73,7 +79,8 @@ std::vector<std::string> missing_in_nccl(const DeviceCommunicatorOptions& option
   constexpr std::string_view own = "NCCL makes its own choice";
   need(options.traffic_class >= 0, "comm.traffic_class", kHasTrafficClass, own);
   need(options.nvls_ctas > 0, "comm.nvls_ctas", kHasPolicies, own);
-  need(options.cta_policy != CtaPolicy::standard, "comm.cta_policy", kHasPolicies, own);
+  need(options.cta_policy == CtaPolicy::efficiency, "comm.cta_policy = \"efficiency\"", kHasPolicies, own);
+  need(options.cta_policy == CtaPolicy::zero, "comm.cta_policy = \"zero\"", kHasZeroPolicy, own);
   // Plugins do not depend on the header.
   need(options.ctas_beside_compute > 0 && version < kHasPlugins, "comm.ctas_beside_compute", kHasPlugins,
        own);
@@ -89,7 +96,8 @@ RegisteredMemory usable_memory(RegisteredMemory requested, int version) {
   return requested == RegisteredMemory::window && lacks_windows ? RegisteredMemory::registered : requested;
 }
 
-ncclResult_t register_window(ncclComm_t communicator, void* data, std::size_t bytes, void** window) {
+ncclResult_t register_window([[maybe_unused]] ncclComm_t communicator, [[maybe_unused]] void* data,
+                             [[maybe_unused]] std::size_t bytes, [[maybe_unused]] void** window) {
 #if NCCL_VERSION_CODE >= 22703
   if (&ncclCommWindowRegister == nullptr) return ncclInvalidUsage;
   ncclWindow_t made = nullptr;
@@ -102,7 +110,7 @@ ncclResult_t register_window(ncclComm_t communicator, void* data, std::size_t by
 #endif
 }
 
-ncclResult_t deregister_window(ncclComm_t communicator, void* window) {
+ncclResult_t deregister_window([[maybe_unused]] ncclComm_t communicator, [[maybe_unused]] void* window) {
 #if NCCL_VERSION_CODE >= 22703
   if (&ncclCommWindowDeregister == nullptr) return ncclInvalidUsage;
   return ncclCommWindowDeregister(communicator, static_cast<ncclWindow_t>(window));

@@ -225,7 +225,8 @@ TEST(NcclConfiguration, HasTheOptionsThatAreSet) {
   EXPECT_EQ(config.maxCTAs, 8);
   EXPECT_EQ(config.nvlsCTAs, 4);
   EXPECT_EQ(config.cgaClusterSize, 0);
-  EXPECT_EQ(config.CTAPolicy, NCCL_CTA_POLICY_ZERO);
+  const bool has_zero = NCCL_VERSION_CODE >= 22803;  // earlier headers have no name for it
+  EXPECT_EQ(config.CTAPolicy, has_zero ? 2 : NCCL_CONFIG_UNDEF_INT);
   EXPECT_EQ(config.trafficClass, 104);
   EXPECT_EQ(nccl_configuration({.cta_policy = CtaPolicy::efficiency}, "name", NCCL_VERSION_CODE).CTAPolicy,
             NCCL_CTA_POLICY_EFFICIENCY);
@@ -251,6 +252,10 @@ TEST(NcclConfiguration, SaysWhatAnOlderLibraryLacks) {
   EXPECT_EQ(missing_in_nccl(options, 22602).size(), 5u);
   EXPECT_EQ(missing_in_nccl(options, 22703).size(), 2u);
   EXPECT_TRUE(missing_in_nccl(options, 22803).empty());
+  const DeviceCommunicatorOptions zero = {.cta_policy = CtaPolicy::zero};
+  ASSERT_EQ(missing_in_nccl(zero, 22703).size(), 1u);
+  expect_parts(missing_in_nccl(zero, 22703)[0], {"comm.cta_policy", "zero", "2.28.3"});
+  EXPECT_EQ(nccl_configuration(zero, "name", 22703).CTAPolicy, NCCL_CONFIG_UNDEF_INT) << "NCCL refuses it";
   const ncclConfig_t config = nccl_configuration(options, "name", 22403);
   for (const int each : {config.nvlsCTAs, config.CTAPolicy, config.trafficClass})
     EXPECT_EQ(each, NCCL_CONFIG_UNDEF_INT);
