@@ -66,6 +66,8 @@ TEST_F(EmulatedDigest, MemoryThatNcclRefusesIsUsedInASimplerWay) {
   EXPECT_EQ(count(with(window), "which is registered instead"), 1);
   EXPECT_EQ(count(with(window + ",1/ncclCommRegister:1=3"), "cannot register the memory"), 1);
   EXPECT_EQ(count(with("1/ncclMemAlloc:1=2"), "cannot allocate the memory"), 1);
+  EXPECT_EQ(count(with("1/ncclCommRegister:1=3 NCCL_WIN_ENABLE=0"), "cannot register the memory"), 1)
+      << "NCCL 2.29 succeeds without a window";
 }
 
 // If recording fails on a GPU, all ranks stop recording and the job continues with the same bits.

@@ -63,7 +63,7 @@ TEST(EmulatedIdle, AnOverheatedGpuHasCauseAllocation) {
                                                      held, workplace.path("run/monitor.csv").string()));
   const nlohmann::json event = event_of(
       workplace, "allocation",
-      fmt::format("LOCKSTEP_HOLD=step:0:{0} LD_LIBRARY_PATH={1} {2} & run=$!\n{3}rm {0}\nwait $run", held,
+      fmt::format("LOCKSTEP_HOLD=step:0:{0} LD_LIBRARY_PATH='{1}' {2} & run=$!\n{3}rm {0}\nwait $run", held,
                   (build_folder() / "nvml_stub").string(), workplace.train(kToldOfEachLine), sampled),
       "hw_thermal_slowdown");
   expect_parts(event.value("text", ""), {"00000000:3B:00.0", "50 %", "hw_thermal_slowdown"});

@@ -208,7 +208,9 @@ class SharedNodeWithNvml : public SharedNode {
     for (int index : {0, 1}) stub_.say(fmt::format("{}.uuid", index + 1), uuid_of_gpu(index));
     stub_.say({{"reasons", "0"}, {"memory.used", "0"}, {"utilization.gpu", "3"}});
   }
-  std::string with_nvml() const { return "LD_LIBRARY_PATH=" + (build_folder() / "nvml_stub").string() + " "; }
+  std::string with_nvml() const {
+    return fmt::format("LD_LIBRARY_PATH='{}' ", (build_folder() / "nvml_stub").string());
+  }
 
   NvmlStub stub_;
 };

@@ -15,7 +15,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <sys/auxv.h>
 
 #include "tests/cuda_emulator/thread_sanitizer.h"
 

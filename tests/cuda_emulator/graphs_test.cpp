@@ -142,6 +142,10 @@ TEST_F(Graphs, ExternalRecordsMeasureEachLaunch) {
   ASSERT_OK(cudaGraphExecDestroy(executable));
 }
 
+TEST_F(Graphs, ExternalRecordsAreInvalidOutsideACapture) {
+  EXPECT_CUDA(cudaErrorIllegalState, cudaEventRecordWithFlags(event(), first(), cudaEventRecordExternal));
+}
+
 TEST_F(Graphs, CaptureRefusesToWaitForItself) {
   begin();
   EXPECT_CUDA(cudaErrorStreamCaptureUnsupported, cudaStreamSynchronize(first()));
@@ -183,6 +187,26 @@ TEST_F(Graphs, CaptureRefusesUnsafeCallsByItsMode) {
   expect_end(cudaSuccess);
 }
 
+// In any mode and on any thread, because the device includes the captured stream.
+TEST_F(Graphs, CaptureRefusesWaitsForItsDevice) {
+  for (const auto mode : {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+    const auto wait_elsewhere = [](int device) {
+      cudaError_t status = cudaSuccess;
+      std::thread([&] {
+        cudaSetDevice(device);
+        status = cudaDeviceSynchronize();
+      }).join();
+      return status;
+    };
+    begin(mode);
+    EXPECT_EQ(wait_elsewhere(1), cudaSuccess);
+    expect_end(cudaSuccess);
+    begin(mode);
+    EXPECT_EQ(wait_elsewhere(0), cudaErrorStreamCaptureUnsupported);
+    expect_end(cudaErrorStreamCaptureInvalidated);
+  }
+}
+
 TEST_F(Graphs, CaptureRefusesDependenciesOnWorkOutsideIt) {
   ASSERT_OK(cudaEventRecord(event(), second()));
   begin();
@@ -199,6 +223,16 @@ TEST_F(Graphs, CaptureRefusesAnUnjoinedFork) {
   add(second(), number, 2);  // the stream can be used again
   ASSERT_OK(cudaStreamSynchronize(second()));
   EXPECT_EQ(number.get(), 2);
+}
+
+TEST_F(Graphs, DestroyingAStreamInvalidatesItsCapture) {
+  cudaStream_t forked = nullptr;
+  ASSERT_OK(cudaStreamCreateWithFlags(&forked, cudaStreamNonBlocking));
+  begin();
+  ASSERT_OK(cudaEventRecord(event(), first()));
+  ASSERT_OK(cudaStreamWaitEvent(forked, event()));
+  ASSERT_OK(cudaStreamDestroy(forked));
+  expect_end(cudaErrorStreamCaptureInvalidated);
 }
 
 TEST_F(Graphs, TwoCapturesCannotBeJoined) {

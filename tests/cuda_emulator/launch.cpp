@@ -48,16 +48,16 @@ void run_kernel(const Launch& shape, const char* name, const std::function<void(
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread) {
-  if (const int fault = injected_fault("cudaLaunchKernelEx")) return static_cast<cudaError_t>(fault);
+  if (const int fault = injected_fault("cudaLaunchKernelEx")) return answer(static_cast<cudaError_t>(fault));
   const char* name = name_of_function(kernel);
   const Launch shape{config.gridDim, config.blockDim, config.dynamicSmemBytes, machine().seed};
-  if (!allowed(shape)) return cudaErrorInvalidConfiguration;
-  if (config.attrs == nullptr && config.numAttrs > 0) return cudaErrorInvalidValue;
+  if (!allowed(shape)) return answer(cudaErrorInvalidConfiguration);
+  if (config.attrs == nullptr && config.numAttrs > 0) return answer(cudaErrorInvalidValue);
   for (const cudaLaunchAttribute& attribute : std::span(config.attrs, config.numAttrs)) {
     if (is_emulated(attribute)) continue;
     fmt::print(stderr, "emulated CUDA: kernel {}: launch attribute {} with this value is not emulated\n",
                name, static_cast<int>(attribute.id));
-    return cudaErrorNotSupported;
+    return answer(cudaErrorNotSupported);
   }
   int device = 0;
   if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;

@@ -149,6 +149,8 @@ TEST(NcclEmulatorCalls, MemoryIsFreedOnceAndAfterDeregistration) {
     ASSERT_EQ(ncclMemAlloc(&data, 4000), ncclSuccess);
     ASSERT_EQ(ncclCommRegister(rank.comm, data, 4000, &handle), ncclSuccess);
     EXPECT_EQ(ncclMemFree(data), ncclInvalidUsage) << "registered";
+    EXPECT_EQ(ncclCommWindowDeregister(rank.comm, static_cast<ncclWindow_t>(handle)), ncclInvalidArgument)
+        << "not a window";
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclSuccess);
     EXPECT_EQ(ncclCommDeregister(rank.comm, handle), ncclInvalidArgument) << "twice";
     EXPECT_EQ(ncclMemFree(data), ncclSuccess);
@@ -269,10 +271,12 @@ TEST(NcclEmulatorCalls, WindowsNeedAlignedMemoryOfNccl) {
     EXPECT_EQ(ncclMemFree(data), ncclInvalidUsage) << "registered";
     EXPECT_EQ(rank.all_reduce(static_cast<float*>(data), 100), ncclSuccess);
     EXPECT_EQ(rank.synchronize(), cudaSuccess);
+    EXPECT_EQ(ncclCommDeregister(rank.comm, window), ncclInvalidArgument) << "a window";
     EXPECT_EQ(ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
     EXPECT_EQ(ncclCommWindowDeregister(rank.comm, window), ncclInvalidArgument) << "twice";
     ASSERT_EQ(make(rank.memory(std::vector<float>(100)), NCCL_WIN_DEFAULT), ncclSuccess)
         << "a plain registration takes any memory";
+    EXPECT_EQ(ncclCommDeregister(rank.comm, window), ncclInvalidArgument) << "a window";
     EXPECT_EQ(ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
     EXPECT_EQ(ncclMemFree(data), ncclSuccess);
   });

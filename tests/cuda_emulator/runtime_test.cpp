@@ -7,10 +7,22 @@
 #include <set>
 #include <thread>
 
+#include <cuda_runtime.h>
+
 #include "tests/cuda_emulator/runtime_fixture.h"
 
 namespace lockstep::emulator {
 namespace {
+
+__global__ void empty_kernel() {}
+
+TEST_F(Runtime, ARefusedLaunchIsTheLastError) {
+  cudaLaunchConfig_t config = {};
+  config.blockDim = dim3(1025);
+  EXPECT_EQ(cudaLaunchKernelEx(&config, empty_kernel), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
 
 TEST_F(Runtime, AStreamKeepsItsOrder) {
   const Number number(0);
@@ -130,6 +142,25 @@ TEST_F(Runtime, HeldBackWorkStartsWhenTheHostWaitsForIt) {
   ASSERT_OK(cudaStreamSynchronize(first()));
   EXPECT_EQ(number.get(), 12);
   EXPECT_EQ(other.get(), 3);
+}
+
+TEST_F(Runtime, DeviceSynchronizeWaitsForDestroyedStreams) {
+  const HeldBack held_back;
+  cudaStream_t stream = nullptr;
+  ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  static std::atomic<bool> ran{false};
+  ASSERT_OK(enqueue(stream, "work", [] { ran = true; }));
+  ASSERT_OK(cudaStreamDestroy(stream));
+  ASSERT_OK(cudaDeviceSynchronize());
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(Runtime, TheLegacyStreamIsNotDestroyedAndEndsNoCapture) {
+  cudaGraph_t graph = nullptr;
+  for (const cudaStream_t stream : {cudaStream_t{}, cudaStreamLegacy}) {
+    EXPECT_CUDA(cudaErrorInvalidResourceHandle, cudaStreamDestroy(stream));
+    EXPECT_NE(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  }
 }
 
 TEST_F(Runtime, TheLegacyStreamAndBlockingStreamsWaitForEachOther) {

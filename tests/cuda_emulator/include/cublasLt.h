@@ -134,9 +134,6 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t descriptor);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               std::size_t bytes);
-cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t descriptor,
-                                              cublasLtMatmulDescAttributes_t attribute, void* value,
-                                              std::size_t bytes, std::size_t* written);
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t columns,

@@ -56,7 +56,6 @@ inline constexpr unsigned cudaEventRecordDefault = 0;
 inline constexpr unsigned cudaEventRecordExternal =
     1;  // a separate node in a captured graph; the event can be queried after a launch
 inline constexpr unsigned cudaEventWaitDefault = 0;
-inline constexpr unsigned cudaHostAllocDefault = 0;
 inline constexpr unsigned cudaHostAllocPortable = 1;
 inline constexpr unsigned cudaDeviceScheduleAuto = 0;
 inline constexpr unsigned cudaDeviceScheduleSpin = 1;
@@ -88,11 +87,6 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrL2CacheSize = 38,
   cudaDevAttrMaxThreadsPerMultiProcessor = 39,
-};
-enum cudaComputeMode {
-  cudaComputeModeDefault = 0,
-  cudaComputeModeProhibited = 2,
-  cudaComputeModeExclusiveProcess = 3
 };
 
 struct cudaUUID_t {
@@ -162,7 +156,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count);
 constexpr unsigned long long cudaGraphInstantiateFlagUseNodePriority = 8;
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,

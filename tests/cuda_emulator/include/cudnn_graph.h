@@ -275,7 +275,6 @@ cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int* value);
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle);
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream);
-cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream);
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* descriptor);

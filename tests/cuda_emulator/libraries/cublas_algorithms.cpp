@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_emulator/libraries/cublas_algorithms.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 

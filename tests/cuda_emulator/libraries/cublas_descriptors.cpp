@@ -136,14 +136,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t descriptor,
                                               std::size_t bytes) {
   return answer(__func__, [&] { set(descriptor, attribute, value, bytes); });
 }
-cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t descriptor,
-                                              cublasLtMatmulDescAttributes_t attribute, void* value,
-                                              std::size_t bytes, std::size_t* written) {
-  return answer(__func__, [&] {
-    require(descriptor != nullptr, "a pointer is null");
-    get(field_of(*descriptor, attribute), value, bytes, written);
-  });
-}
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t columns,

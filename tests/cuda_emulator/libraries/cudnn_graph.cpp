@@ -178,14 +178,6 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   });
 }
 
-cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
-  return answer(__func__, [&] {
-    use(handle);
-    require_pointer(stream);
-    *stream = handle->stream;
-  });
-}
-
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* descriptor) {
   return answer(__func__, [&] {

@@ -28,10 +28,6 @@ void round_through(float* values, std::int64_t count) {
 
 }  // namespace
 
-const char* name_of(Element type) {
-  return type == Element::f32 ? "fp32" : type == Element::f16 ? "fp16" : "bf16";
-}
-
 void to_floats(const void* elements, Element type, std::int64_t count, float* values) {
   if (type == Element::f16) return widen<Half>(elements, count, values);
   if (type == Element::bf16) return widen<BFloat16>(elements, count, values);

@@ -13,7 +13,6 @@ namespace lockstep::emulator {
 enum class Element : std::uint8_t { f32, f16, bf16 };
 
 constexpr std::size_t size_of(Element type) { return type == Element::f32 ? 4 : 2; }
-const char* name_of(Element type);
 
 void to_floats(const void* elements, Element type, std::int64_t count, float* values);
 // Rounds to nearest, ties to even.

@@ -33,7 +33,6 @@ class Workspace {
 
   void write(std::size_t at_byte, const float* values, std::int64_t count) const;
   void read(std::size_t at_byte, std::int64_t count, float* values) const;
-  std::size_t bytes() const { return bytes_; }
 
  private:
   std::byte* data_;

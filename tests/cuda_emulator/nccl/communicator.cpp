@@ -246,13 +246,16 @@ void* EmulatedCommunicator::add(const Range& range) {
   return handle;
 }
 
-void* EmulatedCommunicator::add_registration(const void* data, std::size_t bytes) {
-  return add({.data = static_cast<const std::byte*>(data), .bytes = bytes});
+void* EmulatedCommunicator::add_registration(const void* data, std::size_t bytes, HandleKind kind) {
+  return add({.data = static_cast<const std::byte*>(data), .bytes = bytes, .kind = kind});
 }
 
 void* EmulatedCommunicator::add_window(const void* data, std::size_t bytes) {
   meet_on_host("ncclCommWindowRegister");
-  return add({.data = static_cast<const std::byte*>(data), .bytes = bytes, .window = windows_++});
+  return add({.data = static_cast<const std::byte*>(data),
+              .bytes = bytes,
+              .kind = HandleKind::window,
+              .window = windows_++});
 }
 
 std::int64_t EmulatedCommunicator::place_in_windows(const void* data, std::size_t bytes) {
@@ -312,14 +315,15 @@ std::shared_ptr<EmulatedCommunicator> EmulatedCommunicator::shrink(const std::ve
                                                 static_cast<int>(rest.size()), settings);
 }
 
-void EmulatedCommunicator::remove_registration(void* handle) {
+void EmulatedCommunicator::remove_registration(void* handle, HandleKind kind) {
   Range range{};
   {
     const std::lock_guard lock(mutex_);
     const auto found = registrations_.find(handle);
-    if (found == registrations_.end()) {
+    if (found == registrations_.end() || found->second.kind != kind) {
       throw NcclError(ncclInvalidArgument,
-                      "deregistration: the handle does not belong to this communicator or was deregistered");
+                      "deregistration: the handle does not belong to this communicator, was deregistered, or "
+                      "mixes registrations and windows");
     }
     range = found->second;
   }

@@ -99,11 +99,13 @@ class EmulatedCommunicator {
   // Ends all waits for peers. Returns when no operation runs.
   void abort();
 
+  // The function that returned a handle: ncclCommRegister() or ncclCommWindowRegister().
+  enum class HandleKind { registration, window };
   // Throws NcclError. add_window() returns when all ranks have called it, as NCCL does; ranks that are
   // several nodes get a plain registration.
-  void* add_registration(const void* data, std::size_t bytes);
+  void* add_registration(const void* data, std::size_t bytes, HandleKind kind);
   void* add_window(const void* data, std::size_t bytes);
-  void remove_registration(void* handle);
+  void remove_registration(void* handle, HandleKind kind);
   // The place in symmetric windows, equal for equal offsets in windows that were registered in the same
   // order; -1: some of these bytes are in no window.
   std::int64_t place_in_windows(const void* data, std::size_t bytes);
@@ -123,6 +125,7 @@ class EmulatedCommunicator {
   struct Range {
     const std::byte* data;
     std::size_t bytes;
+    HandleKind kind;
     std::int64_t window = -1;  // number of the symmetric window; -1: a plain registration
   };
   // The reason to check peers. to_go_on: a wait fails if a peer has destroyed or aborted the communicator.

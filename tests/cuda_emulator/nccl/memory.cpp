@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NCCL's functions: memory, and its registration.
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -66,6 +67,35 @@ bool allocated_here(const void* data, std::size_t bytes, std::size_t alignment) 
   return false;
 }
 
+using HandleKind = EmulatedCommunicator::HandleKind;
+
+ncclResult_t register_as(HandleKind kind, const char* function, const CommunicatorPointer& communicator,
+                         void* data, std::size_t bytes, void** handle) {
+  const bool usable = data != nullptr && bytes > 0 && is_device_memory(data, bytes, communicator->device());
+  if (!usable || handle == nullptr) {
+    return complain(ncclInvalidArgument,
+                    fmt::format("{}: {} bytes at {} are not memory of device {}, or the pointer for the "
+                                "handle is null",
+                                function, bytes, data, communicator->device()));
+  }
+  const Unseen unseen;
+  *handle = communicator->add_registration(data, bytes, kind);
+  return ncclSuccess;
+}
+
+ncclResult_t deregister_as(HandleKind kind, const char* function, ncclComm_t comm, void* handle) {
+  if (const ncclResult_t fault = requested_fault(function)) return fault;
+  const CommunicatorPointer communicator = find_handle(comm);
+  if (!communicator) return refuse_handle(function, comm);
+  const Unseen unseen;
+  try {
+    communicator->remove_registration(handle, kind);
+    return ncclSuccess;
+  } catch (const NcclError& error) {
+    return complain(error.status, error.what());
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::emulator
 
@@ -98,29 +128,11 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, std::size_t bytes, vo
   if (const ncclResult_t fault = requested_fault("ncclCommRegister")) return fault;
   const CommunicatorPointer communicator = find_handle(comm);
   if (!communicator) return refuse_handle("ncclCommRegister", comm);
-  const bool usable = data != nullptr && bytes > 0 && is_device_memory(data, bytes, communicator->device());
-  if (!usable || handle == nullptr) {
-    return complain(ncclInvalidArgument,
-                    fmt::format("ncclCommRegister: {} bytes at {} are not memory of device {}, or "
-                                "the pointer for the handle is null",
-                                bytes, data, communicator->device()));
-  }
-  const Unseen unseen;
-  *handle = communicator->add_registration(data, bytes);
-  return ncclSuccess;
+  return register_as(HandleKind::registration, "ncclCommRegister", communicator, data, bytes, handle);
 }
 
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
-  if (const ncclResult_t fault = requested_fault("ncclCommDeregister")) return fault;
-  const CommunicatorPointer communicator = find_handle(comm);
-  if (!communicator) return refuse_handle("ncclCommDeregister", comm);
-  const Unseen unseen;
-  try {
-    communicator->remove_registration(handle);
-    return ncclSuccess;
-  } catch (const NcclError& error) {
-    return complain(error.status, error.what());
-  }
+  return deregister_as(HandleKind::registration, "ncclCommDeregister", comm, handle);
 }
 
 // NCCL needs the physical allocation of the memory, which cudaMalloc() hides.
@@ -134,10 +146,16 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t byt
         ncclInvalidArgument,
         fmt::format("ncclCommWindowRegister: the pointer for the window is null, or flags are {}", flags));
   }
+  // As NCCL 2.29 where it has no windows.
+  if (const char* enabled = std::getenv("NCCL_WIN_ENABLE"); enabled != nullptr && *enabled == '0') {
+    *window = nullptr;
+    return ncclSuccess;
+  }
   const bool symmetric = flags == NCCL_WIN_COLL_SYMMETRIC && communicator->has_windows();
   void* handle = nullptr;
   if (!symmetric) {
-    const ncclResult_t status = ncclCommRegister(comm, data, bytes, &handle);
+    const ncclResult_t status =
+        register_as(HandleKind::window, "ncclCommWindowRegister", communicator, data, bytes, &handle);
     *window = static_cast<ncclWindow_t>(handle);
     return status;
   }
@@ -157,6 +175,5 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t byt
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
-  if (const ncclResult_t fault = requested_fault("ncclCommWindowDeregister")) return fault;
-  return ncclCommDeregister(comm, window);
+  return deregister_as(HandleKind::window, "ncclCommWindowDeregister", comm, window);
 }

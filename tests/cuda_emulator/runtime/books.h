@@ -162,8 +162,6 @@ int current_device();
 cudaError_t enter(const char* function, std::size_t bytes = 0);
 // The fault of the device's context.
 cudaError_t fault_of(int device);
-// Stores an error for cudaGetLastError, and returns the status.
-cudaError_t answer(cudaError_t status);
 // An address that identifies the thread.
 const void* this_thread();
 
@@ -195,10 +193,14 @@ cudaError_t give(cudaStream_t stream, const char* name, Work work, const void* c
 cudaError_t allow_unsafe_call();
 // For a wait for the stream or a query of it.
 cudaError_t allow_wait_for(cudaStream_t stream);
+// For a wait for the device.
+cudaError_t allow_wait_for_device(int device);
 // For work in the stream.
 cudaError_t allow_work(cudaStream_t stream);
 // With the lock: appends a node after the stream's tail and after the last node of its chain, if it has one.
 void append_node(cudaStream_t stream, std::shared_ptr<Node> node, const void* chain = nullptr);
 void invalidate(const std::shared_ptr<Capture>& capture);
+// With the lock, for a stream that is destroyed: invalidates its capture, and ends it if it began there.
+void leave_capture(cudaStream_t stream);
 
 }  // namespace lockstep::emulator

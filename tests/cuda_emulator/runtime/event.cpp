@@ -55,6 +55,7 @@ cudaError_t record(const char* function, cudaEvent_t event, cudaStream_t stream,
     record_in_capture(event, stream, external);
     return cudaSuccess;
   }
+  if (external) return answer(cudaErrorIllegalState);
   append(stream, place);
   event->captured = false;
   event->last = place;

@@ -14,14 +14,10 @@
 namespace lockstep::emulator {
 namespace {
 
-thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
-
 // With the lock: returns whether the capture forbids unsafe calls of this thread.
 bool forbids(const Capture& capture) {
-  if (mode_of_thread == cudaStreamCaptureModeRelaxed || capture.mode == cudaStreamCaptureModeRelaxed)
-    return false;
-  if (capture.thread == this_thread()) return true;
-  return mode_of_thread == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
+  if (capture.mode == cudaStreamCaptureModeRelaxed) return false;
+  return capture.thread == this_thread() || capture.mode == cudaStreamCaptureModeGlobal;
 }
 
 // With the lock: these nodes and all nodes that they depend on.
@@ -199,6 +195,16 @@ std::map<const Node*, StreamOperationPointer> record_events(const CUgraphExec_st
 
 void invalidate(const std::shared_ptr<Capture>& capture) { capture->invalid = true; }
 
+void leave_capture(cudaStream_t stream) {
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture == nullptr) return;
+  invalidate(capture);
+  if (capture->origin == stream) return leave(capture);
+  capture->streams.erase(stream);
+  stream->capture = nullptr;
+  stream->tail.clear();
+}
+
 void append_node(cudaStream_t stream, std::shared_ptr<Node> node, const void* chain) {
   node->after = stream->tail;
   node->priority = stream->priority;
@@ -230,6 +236,21 @@ cudaError_t allow_wait_for(cudaStream_t stream) {
       invalidate(stream->capture);
       return cudaErrorStreamCaptureUnsupported;
     }
+  }
+  return allow_unsafe_call();
+}
+
+cudaError_t allow_wait_for_device(int device) {
+  {
+    const BooksLock lock;
+    bool captured = false;
+    for (const auto& capture : books().captures) {
+      if (std::ranges::none_of(capture->streams, [&](cudaStream_t each) { return each->device == device; }))
+        continue;
+      invalidate(capture);
+      captured = true;
+    }
+    if (captured) return cudaErrorStreamCaptureUnsupported;
   }
   return allow_unsafe_call();
 }
@@ -308,11 +329,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   *status = capture == nullptr ? cudaStreamCaptureStatusNone
             : capture->invalid ? cudaStreamCaptureStatusInvalidated
                                : cudaStreamCaptureStatusActive;
-  return cudaSuccess;
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  std::swap(*mode, mode_of_thread);
   return cudaSuccess;
 }
 

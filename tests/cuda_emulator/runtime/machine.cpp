@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The machine and the faults that the environment specifies.
-#include <cctype>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>

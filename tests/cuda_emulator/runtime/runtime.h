@@ -43,6 +43,9 @@ const Machine& machine();
 // third cudaMalloc of this process returns 2). Every emulated function of a library calls this first.
 int injected_fault(const char* function);
 
+// Stores an error for cudaGetLastError, and returns the status.
+cudaError_t answer(cudaError_t status);
+
 // Thrown by work to break the device: its context returns cudaErrorLaunchFailure from then on, as after a
 // fault in a kernel.
 struct DeviceFault : std::runtime_error {

@@ -71,6 +71,10 @@ void serve(cudaStream_t stream) {
     const BooksLock lock;
     stream->waiting.pop_front();
   }
+  {
+    const BooksLock lock;
+    books().devices[static_cast<std::size_t>(stream->device)].streams.erase(stream);
+  }
   const Unseen unseen;
   delete stream;
 }
@@ -142,9 +146,10 @@ void run_work(const Work& work, const char* name, int device) {
 }
 
 bool exists(cudaStream_t stream) {
+  if (stream == nullptr) return false;  // also the legacy stream of a device that has not used it
   const BooksLock lock;
   return std::ranges::any_of(books().devices, [&](const DeviceBooks& device) {
-    return device.streams.contains(stream) || device.legacy == stream;
+    return device.legacy == stream || (device.streams.contains(stream) && !stream->destroyed);
   });
 }
 
@@ -278,13 +283,13 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return create(stream, flags, "cudaStreamCreateWithPriority", priority);
 }
 
-// The stream's remaining operations still run. Its thread then frees it.
+// The stream's remaining operations still run, and waits for the device include them. Then its thread frees
+// it.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  cudaError_t status = cudaSuccess;
-  if (find_stream("cudaStreamDestroy", stream, status) == nullptr) return status;
+  if (const cudaError_t status = enter("cudaStreamDestroy"); status != cudaSuccess) return status;
+  if (stream == cudaStreamLegacy || !exists(stream)) return answer(cudaErrorInvalidResourceHandle);
   const BooksLock lock;
-  if (stream->capture != nullptr) invalidate(stream->capture);
-  books().devices[static_cast<std::size_t>(stream->device)].streams.erase(stream);
+  leave_capture(stream);
   stream->destroyed = true;
   books().changed.notify_all();
   return cudaSuccess;
@@ -323,7 +328,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t status = enter("cudaDeviceSynchronize"); status != cudaSuccess) return status;
-  if (const cudaError_t status = allow_unsafe_call(); status != cudaSuccess) return answer(status);
+  if (const cudaError_t status = allow_wait_for_device(current_device()); status != cudaSuccess)
+    return answer(status);
   count_wait(current_device());
   std::vector<StreamOperationPointer> all;
   {
