@@ -60,17 +60,17 @@ void World::set_timeout(std::chrono::milliseconds timeout) { state_->session->jo
 
 void World::watch(Communicator& host, std::chrono::milliseconds silence) {
   if (state_->watchdog != nullptr) return;
+  const auto end_job = [](const std::string& report) {
+    end_within(std::chrono::seconds(5), exit_code::resumable);
+    log::last_error(
+        fmt::format("the job hangs and ends with code {}; a training resumes from its last checkpoint with "
+                    "--resume auto\n{}",
+                    exit_code::resumable, report));
+    flush_output();
+    abort_stuck_job(exit_code::resumable);
+  };
   state_->watchdog = std::make_unique<Watchdog>(
-      host,
-      Watchdog::Options{
-          .silence = silence, .host = this->host(), .end_job = [](const std::string& report) {
-            end_within(std::chrono::seconds(5), exit_code::resumable);
-            log::last_error(fmt::format(
-                "the job hangs and ends with code {}; --resume auto resumes from the last checkpoint\n{}",
-                exit_code::resumable, report));
-            flush_output();
-            abort_stuck_job(exit_code::resumable);
-          }});
+      host, Watchdog::Options{.silence = silence, .host = this->host(), .end_job = end_job});
 }
 
 Watchdog* World::watchdog() { return state_->watchdog.get(); }

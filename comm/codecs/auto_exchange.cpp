@@ -74,8 +74,6 @@ AutoExchange::AutoExchange(const ExchangeContext& context)
   current_ = make(chosen_);
 }
 
-AutoExchange::~AutoExchange() = default;
-
 bool AutoExchange::finds_something() const {
   for (std::size_t i = 0; i < rule_of_.size(); ++i) {
     if (rule_of_[i] != 0) continue;
@@ -105,7 +103,7 @@ std::unique_ptr<GradientExchange> AutoExchange::make(std::span<const int> by_buc
 }
 
 void AutoExchange::choose(std::span<const int> by_bucket) {
-  CHECK(open_, "choose() was called without a choice: open() is false");
+  CHECK(open_, "choose() was called without a choice: to_choose() is null");
   CHECK(by_bucket.size() == chosen_.size(), "choices for {} buckets, expected {}", by_bucket.size(),
         chosen_.size());
   for (const int number : by_bucket)
@@ -125,8 +123,6 @@ std::vector<BucketTravel> AutoExchange::travel(std::span<const int> by_bucket,
   seconds.resize(choices_.size() + context_.codecs.rules.size());  // the rules' are in every choice
   return travel_of(context_.plan.buckets(), context_.parameters, assignment(by_bucket), nodes(), seconds);
 }
-
-void AutoExchange::enqueue(std::size_t bucket) { current_->enqueue(bucket); }
 
 std::size_t AutoExchange::memory_bytes() const {
   std::size_t bytes = current_->memory_bytes();

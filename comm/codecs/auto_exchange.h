@@ -33,18 +33,15 @@ class AutoExchange final : public GradientExchange {
  public:
   // Collective.
   explicit AutoExchange(const ExchangeContext& context);
-  ~AutoExchange() override;
 
-  // True if there is a choice: several nodes, and a candidate that takes a parameter. The same on every rank.
-  bool open() const { return open_; }
   int nodes() const { return groups_.placement().nodes; }
   // Choice 0 is the dense sum; the others are the candidates.
   std::span<const ExchangeChoice> choices() const { return choices_; }
   // The number of each bucket's choice.
   std::span<const int> chosen() const { return chosen_; }
-  // Collective, between two steps whose work is done on every stream; the choice is the same on every rank.
-  // Codec state with the same name and size is kept. Other state starts new, and what the previous codec had
-  // not sent is lost. Recorded steps must not be replayed again.
+  // Only if to_choose() is not null. Collective, between two steps whose work is done on every stream; the
+  // choice is the same on every rank. Codec state with the same name and size is kept. Other state starts
+  // new, and what the previous codec had not sent is lost. Recorded steps must not be replayed again.
   void choose(std::span<const int> by_bucket);
 
   // The traffic of each bucket under these choices; seconds_per_element: by choice number.
@@ -53,7 +50,7 @@ class AutoExchange final : public GradientExchange {
 
   void begin(const GradientUnit& unit) override { current_->begin(unit); }
   bool uses_learning_rate() const override { return current_->uses_learning_rate(); }
-  void enqueue(std::size_t bucket) override;
+  void enqueue(std::size_t bucket) override { current_->enqueue(bucket); }
   bool same_on_every_rank() const override { return true; }
   bool adds_momentum(std::size_t parameter) const override { return current_->adds_momentum(parameter); }
   std::int64_t warmup_steps() const override { return current_->warmup_steps(); }
@@ -74,6 +71,7 @@ class AutoExchange final : public GradientExchange {
   std::vector<ExchangeChoice> choices_;
   std::vector<std::size_t> rule_of_;  // by parameter: 1 + its rule; 0: the bucket's choice
   std::vector<int> chosen_;
+  // True if there is a choice: several nodes, and a candidate that takes a parameter. The same on every rank.
   bool open_ = false;
   std::unique_ptr<GradientExchange> current_;
 };

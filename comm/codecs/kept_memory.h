@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State that codecs keep from step to step beside their residuals (comm/codecs/residual.h). A skipped step
-// does not change it.
+// State that codecs keep from step to step. A skipped step does not change it.
 #pragma once
 
 #include <cstdint>

@@ -29,14 +29,15 @@ int JobState::exit_code() const {
   return exit_code_;
 }
 
-void JobState::set_overdue(std::optional<OverdueWait> wait) {
+void JobState::set_overdue(std::optional<OverdueWait> wait, const void* waiter) {
   const std::lock_guard lock(mutex_);
-  overdue_ = std::move(wait);
+  std::erase_if(overdue_, [waiter](const auto& each) { return each.first == waiter; });
+  if (wait) overdue_.emplace_back(waiter, std::move(*wait));
 }
 
 std::optional<OverdueWait> JobState::overdue() const {
   const std::lock_guard lock(mutex_);
-  return overdue_;
+  return overdue_.empty() ? std::nullopt : std::optional(overdue_.front().second);
 }
 
 void JobState::add_log(const CollectiveLog& log) {
@@ -76,7 +77,8 @@ void PeerWait::look() {
   if (job.watched() && waited < timeout + JobState::kWatchdogGrace) {
     if (std::exchange(told_, true)) return;
     job.set_overdue(OverdueWait{.reason = describe_wait(waited),
-                                .collective = place_.collective ? describe(*place_.collective) : ""});
+                                .collective = place_.collective ? describe(*place_.collective) : ""},
+                    this);
     return;
   }
   const std::string reason = describe_wait(waited);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/collective.h"
@@ -50,7 +51,9 @@ class JobState {
   // rank at fault, and ends the job. Any thread.
   void set_watched(bool watched) { watched_ = watched; }
   bool watched() const { return watched_; }
-  void set_overdue(std::optional<OverdueWait> wait);
+  // Reports a wait; nullopt: it has ended. waiter: identifies it.
+  void set_overdue(std::optional<OverdueWait> wait, const void* waiter);
+  // The one that was reported first.
   std::optional<OverdueWait> overdue() const;
 
   // The logs of this process's communicators, for the watchdog. Remove a log before it ends.
@@ -70,7 +73,7 @@ class JobState {
   mutable std::mutex mutex_;
   std::string reason_;  // guarded by mutex_, as the next two
   int exit_code_ = exit_code::failed;
-  std::optional<OverdueWait> overdue_;
+  std::vector<std::pair<const void*, OverdueWait>> overdue_;  // with their waiters
   mutable std::mutex logs_mutex_;
   std::vector<const CollectiveLog*> logs_;  // guarded by logs_mutex_
 };
@@ -107,7 +110,7 @@ class PeerWait {
   PeerWait(const PeerWait&) = delete;
   PeerWait& operator=(const PeerWait&) = delete;
   ~PeerWait() {
-    if (told_) place_.job->set_overdue(std::nullopt);
+    if (told_) place_.job->set_overdue(std::nullopt, this);
   }
 
   // Throws GaveUp if the job is abandoned, or if this wait has outlasted the timeout, which abandons the job.

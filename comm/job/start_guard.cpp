@@ -106,7 +106,7 @@ std::chrono::seconds turn_of(int rank) { return std::chrono::seconds(2 * std::mi
 std::chrono::seconds start_limit(const Environment& environment) {
   constexpr int kMost = 1'000'000;
   const char* value = environment(kStartSecondsVariable);
-  if (value == nullptr) return std::chrono::minutes(5);
+  if (value == nullptr || *value == '\0') return std::chrono::minutes(5);
   const auto seconds = number_from<int>(value);
   if (!seconds || *seconds < 0 || *seconds > kMost) {
     throw ConfigError(fmt::format(

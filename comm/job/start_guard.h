@@ -21,8 +21,9 @@ std::chrono::seconds start_limit(const Environment& environment);
 
 class StartGuard {
  public:
-  // Until destruction: after `limit` (0: none) the process ends with exit_code::resumable, and its launcher
-  // ends the others. Time in which this process is itself stopped does not count.
+  // Until destruction: after `limit` (0: none), on ranks other than 0 up to six seconds later, the process
+  // ends with exit_code::resumable, and its launcher ends the others. Time in which this process is itself
+  // stopped does not count.
   explicit StartGuard(std::chrono::seconds limit);
   ~StartGuard();
   StartGuard(const StartGuard&) = delete;

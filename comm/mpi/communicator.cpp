@@ -103,8 +103,8 @@ bool MpiTransport::windows_fit(std::size_t bytes) {
   const std::lock_guard lock(session_->mutex);
   if (!std::exchange(session_->told_of_plain_memory, true)) {
     log::shared_warning(
-        "/dev/shm has no room for {} MiB per rank of a node, so ranks send messages instead, which is "
-        "slower; make it larger (containers often have 64 MiB: set --shm-size)",
+        "/dev/shm has no room for {} MiB per rank of a node, so ranks copy data or send messages instead, "
+        "which is slower; make it larger (containers often have 64 MiB: set --shm-size)",
         (bytes >> 20) + 1);
   }
   return false;

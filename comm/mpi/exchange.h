@@ -40,12 +40,6 @@ class MpiExchange {
   int size() const { return size_; }
   std::uint64_t sent_bytes() const;
   std::size_t staging_bytes() const { return staging_bytes_; }  // any thread
-  // True if an all_reduce may use halving.
-  bool halves() const { return halves_; }
-  // The algorithm of an all_reduce of `bytes`. Collective if automatic: if the number of ranks is no power of
-  // two, the first large all_reduce measures both algorithms, for about 0.1 s at 200 Mb/s, and all ranks
-  // choose the same. The session keeps the result for exchanges of the same shape.
-  AllReduceWay way_of(std::size_t bytes);
 
   // These return the earliest time (now_ns()) when this rank knew that all ranks had arrived: what it
   // received from each was sent in this collective. 0: unknown.
@@ -74,6 +68,10 @@ class MpiExchange {
   void broadcast(void* data, std::size_t bytes, int root);
 
  private:
+  // The algorithm of an all_reduce of `bytes`. Collective if automatic: if the number of ranks is no power of
+  // two, the first large all_reduce measures both algorithms, for about 0.1 s at 200 Mb/s, and all ranks
+  // choose the same. The session keeps the result for exchanges of the same shape.
+  AllReduceWay way_of(std::size_t bytes);
   // All collective. Which of two algorithms with the same bits is faster here: as all ranks know already, or
   // as measured now.
   FasterWay find_faster();
@@ -110,7 +108,7 @@ class MpiExchange {
   std::uint64_t probe_bytes_ = 0;  // sent to measure algorithms; not in sent_bytes()
   std::optional<FasterWay> faster_;
   std::atomic<std::size_t> staging_bytes_{0};
-  bool halves_;
+  bool halves_;  // an all_reduce may use halving
   std::optional<HalvingFlow> halving_;
   std::optional<PieceFlow> pieces_;
   BlockFlow blocks_;

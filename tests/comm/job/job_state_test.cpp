@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/job/job_state.h"
 
+#include <optional>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -34,6 +37,24 @@ TEST(PeerWait, IsUnlimitedWithoutATimeout) {
   for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(wait.look());
   place.job->abandon("enough");
   EXPECT_THROW(wait.look(), GaveUp);
+}
+
+TEST(PeerWait, OverdueWaitStaysReportedWhenAnotherEnds) {
+  const WaitPlace place{.job = std::make_shared<JobState>()};
+  place.job->set_timeout(milliseconds(1));
+  place.job->set_watched(true);
+  std::optional<PeerWait> first(std::in_place, place, "messages"), second(std::in_place, place, "a barrier");
+  for (int i = 0; i < 2; ++i) {
+    first->look();
+    second->look();
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  const auto overdue = [&] { return place.job->overdue().value_or(OverdueWait{}).reason; };
+  EXPECT_NE(overdue().find("messages"), std::string::npos) << overdue();
+  first.reset();
+  EXPECT_NE(overdue().find("a barrier"), std::string::npos) << overdue();
+  second.reset();
+  EXPECT_EQ(overdue(), "");
 }
 
 }  // namespace

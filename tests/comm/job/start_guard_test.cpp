@@ -19,5 +19,9 @@ TEST(StartGuard, ItsThreadDoesNotReadTheEnvironmentOfTheProcess) {
   for (int process = 0; process < 50; ++process) EXPECT_EXIT(start(), testing::ExitedWithCode(0), "");
 }
 
+TEST(StartGuard, AnEmptyLimitCountsAsNotSet) {
+  EXPECT_EQ(start_limit([](const char*) { return ""; }), start_limit([](const char*) { return nullptr; }));
+}
+
 }  // namespace
 }  // namespace lockstep
