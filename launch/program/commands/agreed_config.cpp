@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/commands/agreed_config.h"
 
+#include <array>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -39,6 +40,23 @@ void require_same_config(Communicator& communicator, const std::string& toml) {
                   named_ranks(found.ranks), first_difference(found.reference, found.text))));
 }
 
+// Rank 0 alone writes results, so a flag that only other ranks have would be ignored.
+void require_flags_of_first(Communicator& communicator, const Command& command) {
+  constexpr const char* kFlags[] = {"--export", "--digest", "--trace"};
+  const std::array<bool, 3> given = {!command.export_.empty(), !command.digest.empty(),
+                                     !command.trace.empty()};
+  const std::vector<std::array<bool, 3>> all = gather_values(communicator, given);
+  for (std::size_t flag = 0; flag < given.size(); ++flag) {
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+      if (!all[rank][flag] || all[0][flag]) continue;
+      throw_agreed(
+          ConfigError(fmt::format("rank {} has {}, but rank 0, which writes the file, has not; start every "
+                                  "rank with the same command",
+                                  rank, kFlags[flag])));
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
@@ -46,6 +64,7 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   // Rank 0 alone reads the file of --init; a different file of another rank would be ignored.
   require_same_flags(communicator, fmt::format("--init \"{}\"{}", command.init,
                                                command.print_config ? " --print-config" : ""));
+  require_flags_of_first(communicator, command);
   const bool first = communicator.rank() == 0;
   Config config;
   run_agreed(communicator, [&] {

@@ -25,7 +25,6 @@
 #include "launch/program/resume/training_keeper.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/training_setup.h"
-#include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
 
 namespace lockstep {
@@ -49,7 +48,7 @@ std::string to_line(const Evaluation& evaluation, double seconds) {
       fmt::format("test loss {:.4f}", evaluation.loss),
       fmt::format("test accuracy {:.2f} % of {} samples", 100 * evaluation.accuracy, evaluation.samples)};
   if (evaluation.metrics) add_metrics(*evaluation.metrics, parts);
-  parts.push_back(thousands(static_cast<double>(evaluation.samples) / seconds) + " samples/s");
+  parts.push_back(per_second(static_cast<double>(evaluation.samples) / seconds, "samples"));
   return fmt::format("{}", fmt::join(parts, "  "));
 }
 
@@ -175,11 +174,6 @@ int evaluate(EvalRun& run, const Command& command, World& world) {
   return exit_code::done;
 }
 
-int run_eval(const Command& command, World& world) {
-  EvalRun run;
-  return run_or_abort(world, [&] { return evaluate(run, command, world); });
-}
-
 void eval_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   auto& flags = command.own<EvalFlags>();
@@ -206,6 +200,6 @@ extern const CommandEntry eval_command = {
         "lockstep eval fashion_mnist_cnn --init own.safetensors --set run.metrics=f1\n"
         "lockstep eval runs/mine/config.toml --resume runs/mine --ranks 2",
     .flags = eval_flags,
-    .in_world = run_eval};
+    .in_world = in_job<EvalRun, evaluate>};
 
 }  // namespace lockstep

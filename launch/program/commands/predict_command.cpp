@@ -42,6 +42,7 @@
 #include "launch/train/hold.h"
 #include "launch/train/job_end.h"
 #include "launch/train/watch/replicas.h"
+#include "launch/train/watch/step_watch.h"
 #include "models/state_copy.h"
 #include "models/weight_average.h"
 
@@ -417,8 +418,8 @@ void tell_end(std::size_t images, const Predictor& predictor, const Printer& pri
     all.undecoded += each.undecoded;
     all.not_finite += each.not_finite;
   }
-  log::info("{} images in {:.2f} s: {} images/s, busy {:.0f} %", images, all.seconds,
-            thousands(static_cast<double>(images) / all.seconds), 100 * all.busy);
+  log::info("{} images in {:.2f} s: {}, busy {:.0f} %", images, all.seconds,
+            per_second(static_cast<double>(images) / all.seconds, "images"), 100 * all.busy);
   if (all.not_finite > 0)
     throw_agreed(Error(exit_code::failed, fmt::format("{} of {} images have no class: {}; use other weights",
                                                       all.not_finite, images, kNotFinite)));
@@ -460,6 +461,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
     if (facts.masks) masks = mask_paths(paths, flags.masks);
     images = open_images(paths, facts, config);
   });
+  watch_job(world, host, config.timeout_seconds);
   require_same_images(host, paths);
   const DeviceChoice choice = choose_device(config.device, world, host);
   const ThreadChoice threads = choose_threads(config.threads, world, host);

@@ -56,6 +56,7 @@ TEST(Evaluations, RunAfterTheConfiguredEpochsAndChangeNothing) {
   const Workplace workplace("evaluate_every");
   const std::string every = digest_of(workplace, 2, {"train.epochs=5"});
   const auto all = epochs_of(workplace);
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/best.safetensors"))) << "run.keep_best is false";
   for (const auto& [setting, expected] : {std::pair{2, std::vector<int>{2, 4, 5}}, {7, {5}}}) {
     const EvaluationSettings settings = {"train.epochs=5", fmt::format("run.evaluate_every={}", setting)};
     EXPECT_EQ(digest_of(workplace, 2, settings), every) << setting;
@@ -73,19 +74,13 @@ TEST(Evaluations, RunAfterTheConfiguredEpochsAndChangeNothing) {
 }
 
 // The last epoch is evaluated, wherever it ends.
-TEST(Evaluations, LastEpochIsAlwaysEvaluatedAndShownInTheReport) {
+TEST(Evaluations, LastEpochIsAlwaysEvaluated) {
   const Workplace workplace("evaluate_last");
   const auto lines =
       trained_epochs(workplace, 2, {"train.epochs=3", "train.steps=40", "run.evaluate_every=0"});
   ASSERT_EQ(lines.size(), 2u) << "of 32 and 8 steps";
   EXPECT_FALSE(lines[0].contains("test_accuracy")) << lines[0];
-  ASSERT_TRUE(lines[1].contains("test_accuracy")) << lines[1];
-  const auto page = workplace.path("page.html");
-  const ProgramResult report = run_shell(fmt::format("{} report {} --out {}", program("lockstep"),
-                                                     workplace.path("run").string(), page.string()));
-  ASSERT_EQ(report.exit_code, 0) << report.output;
-  EXPECT_NE(text_of(page).find(fmt::format("{:.1f} %", 100 * lines[1]["test_accuracy"].get<double>())),
-            std::string::npos);
+  EXPECT_TRUE(lines[1].contains("test_accuracy")) << lines[1];
 }
 
 // With this rate no weight changes, and no evaluation is better than the first.
@@ -106,18 +101,10 @@ TEST(Evaluations, TrainingStopsWithoutImprovement) {
     EXPECT_EQ(epochs_of(workplace).size(), 3u);
     EXPECT_FALSE(tensors_of(file).empty()) << "the requested file is written";
   }
-  const Workplace workplace("goes_on");
-  EXPECT_EQ(trained_epochs(workplace, 1, joined(kStandstill, {"train.epochs=4"})).size(), 4u);
 }
 
-// An improvement below the threshold does not count. Epochs count whether or not they are evaluated.
-TEST(Evaluations, SmallImprovementsDoNotCount) {
-  const Workplace workplace("delta");
-  const EvaluationSettings settings = {"train.epochs=8", "run.stop_after_epochs=3", "run.stop_metric=loss"};
-  const auto far = trained_epochs(workplace, 2, joined(settings, {"run.stop_min_delta=100"}));
-  EXPECT_EQ(far.size(), 4u);
-  EXPECT_LT(far.back()["test_loss"].get<double>(), far.front()["test_loss"].get<double>())
-      << "the accuracy improved";
+TEST(Evaluations, EpochsCountWhetherOrNotTheyAreEvaluated) {
+  const Workplace workplace("every_other");
   EXPECT_EQ(
       trained_epochs(workplace, 1, joined(kStandstill, {"run.stop_after_epochs=3", "run.evaluate_every=2"}))
           .size(),
@@ -169,9 +156,6 @@ TEST(Evaluations, BestNetworkIsKept) {
       EXPECT_NEAR(best["test_loss"].get<double>(), least, 1e-6);
     }
   }
-  const Workplace workplace("keep_none");
-  trained_epochs(workplace, 1, {});
-  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/best.safetensors")));
 }
 
 // A failed write of the averaged weights restores training's own weights.
@@ -332,9 +316,8 @@ TEST(WeightAverage, BeginsWithTheWeightsOfACheckpointWithoutOne) {
 
 TEST(WeightAverage, IsPartOfThePlan) {
   const Workplace workplace("ema_plan");
-  const std::string plan = program("lockstep") + " plan " + workplace.path("config.toml").string();
-  EXPECT_EQ(count(run_shell(plan).output, "train.ema_decay"), 0);
-  const ProgramResult with = run_shell(plan + " --set train.ema_decay=0.9");
+  const ProgramResult with = run_shell(program("lockstep") + " plan " +
+                                       workplace.path("config.toml").string() + " --set train.ema_decay=0.9");
   EXPECT_EQ(with.exit_code, 0) << with.output;
   const std::string part = lines_naming(with.output, "train.ema_decay");
   EXPECT_EQ(count(part, "\n"), 1) << with.output;
@@ -354,12 +337,6 @@ TEST(ScaledRate, FollowsTheSamplesOfAllRanks) {
   for (const double number : {0.08, 0.02, 16.0, 4.0})
     EXPECT_EQ(std::ranges::count(numbers, number), 1) << number << ": " << scaling;
   EXPECT_DOUBLE_EQ(epochs_of(workplace).back()["learning_rate"].get<double>(), 0.08);
-  const ProgramResult root = run_ranks(2, workplace.train(joined(settings, {"optimizer.scale_rate=sqrt"})));
-  const std::vector<double> root_numbers =
-      numbers_named_in(lines_naming(root.output, "optimizer.scale_rate"));
-  for (const double number : {0.04, 0.02, 16.0, 4.0})
-    EXPECT_EQ(std::ranges::count(root_numbers, number), 1) << number << ": " << root.output;
-  EXPECT_DOUBLE_EQ(epochs_of(workplace).back()["learning_rate"].get<double>(), 0.04);
   const std::string scaled = text_of(digest);
   const ProgramResult none =
       run_ranks(2, workplace.train(joined(settings, {"optimizer.learning_rate=0.08"}), "--digest " + digest));
@@ -390,13 +367,6 @@ TEST(ClippedGradients, HaveTheLimitedNorm) {
   EXPECT_NEAR(went(weights_after(workplace, 2, 1, joined(settings, {"optimizer.clip_norm=0.05"}))), 0.05,
               1e-4);
   EXPECT_NEAR(norm_told(), norm, 1e-6 * norm) << "the norm before clipping";
-}
-
-TEST(ClippedGradients, AreRefusedWithCodecsThatAddMomentum) {
-  const Workplace workplace("clip_refused");
-  const ProgramResult result = run_ranks(2, workplace.train({"optimizer.clip_norm=1", "comm.codec=dgc"}));
-  expect_failure(result, exit_code::config, {"comm.codec", "comm.dgc.clip"});
-  expect_parts(result.output, {"optimizer.clip_norm"});
 }
 
 }  // namespace

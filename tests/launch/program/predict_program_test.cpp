@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/files/safetensors.h"
 #include "tests/data/jpeg_files.h"
+#include "tests/launch/program/fault_run.h"
 #include "tests/launch/program/program.h"
 #include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
@@ -259,6 +260,21 @@ TEST_F(Predicted, RankWithOtherWeightsOrFlagsIsNamed) {
   };
   expect_failure(predicted(""), exit_code::config, {"own.safetensors", "rank 1"});
   expect_failure(predicted("--top $((1 + OMPI_COMM_WORLD_RANK))"), exit_code::config, {"--top 1", "--top 2"});
+}
+
+// Rank 0 waits for the answers of rank 1.
+TEST_F(Predicted, RankThatHangsEndsTheJobAndIsNamed) {
+  const std::filesystem::path held = folder_.path() / "held";
+  const ProgramResult result = run_until_fault(kInjectedFault, [&](const std::string& limit) {
+    std::filesystem::remove(held);
+    ProgramResult run = run_ranks(
+        2, fmt::format("env LOCKSTEP_HOLD=predict:1:{} {} predict {} {} --set world.device=cpu --set {}",
+                       held.string(), program("lockstep"), weights(), test_images(), limit));
+    if (std::filesystem::exists(held)) run.output += kInjectedFault;
+    return run;
+  });
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  EXPECT_NE(lines_naming(result.output, "rank 1 (process "), "") << result.output;
 }
 
 TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
