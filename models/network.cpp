@@ -59,6 +59,16 @@ NetworkPlan expected_plan(const Graph& graph, const NetworkOptions& options) {
   return plan;
 }
 
+// Only LoaderOptions::augmentation moves masks with their images.
+const NetworkOptions& checked(const NetworkOptions& options, const GraphInput& input) {
+  const Augmentation& augmentation = options.augmentation;
+  const bool moves = augmentation.crop_padding > 0 || augmentation.horizontal_flip || augmentation.mixes();
+  CHECK(!input.masks || !moves,
+        "NetworkOptions::augmentation would crop, flip or mix images without their masks; crop and flip both "
+        "with LoaderOptions::augmentation");
+  return options;
+}
+
 // Elements that the tensor takes in the flat memory of its kind, including padding.
 std::int64_t flat_elements(const ParameterSpec& spec) {
   return static_cast<std::int64_t>(align_up(spec.layout.bytes()) / size_of(spec.layout.dtype()));
@@ -102,7 +112,7 @@ void set_initial(const ParameterSpec& spec, const Random& random, std::span<floa
 }  // namespace
 
 Network::Network(const Graph& graph, const NetworkOptions& options)
-    : options_(options),
+    : options_(checked(options, graph.input_shape())),
       input_(graph.input_shape()),
       backend_(backend_for(options.device)),
       plan_(plan_for(graph, backend_, options)),

@@ -39,8 +39,8 @@ struct NetworkOptions {
   // Input normalisation per channel; see ImageInput.
   std::vector<double> mean;
   std::vector<double> deviation;
-  // Augmentation of training images; its key is derived from seed. With GraphInput::masks, training
-  // passes refuse one that crops, flips or mixes images.
+  // Augmentation of training images; its key is derived from seed. With GraphInput::masks it must not crop,
+  // flip or mix images.
   Augmentation augmentation;
   // Label smoothing of the training loss; evaluation uses none. See SoftmaxCrossEntropy.
   double label_smoothing = 0;

@@ -110,11 +110,6 @@ void Network::forward(const Batch& batch, const Pass& pass) {
   CHECK(!trains || options_.batch_norm_ranks == 1 || pass.across != nullptr,
         "batch norm is planned for {} ranks, so training passes need Pass::across",
         options_.batch_norm_ranks);
-  const Augmentation& augmentation = options_.augmentation;
-  const bool moves = augmentation.crop_padding > 0 || augmentation.horizontal_flip || augmentation.mixes();
-  CHECK(!trains || !input_.masks || !moves,
-        "NetworkOptions::augmentation would crop, flip or mix images without their masks; crop and flip both "
-        "with LoaderOptions::augmentation");
 
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());

@@ -417,9 +417,10 @@ bool Trainer::wants_norm() const {
 }
 
 float Trainer::gradient_scale() const {
-  const std::int64_t all = parts_.train.global_batch();
+  const LoaderOptions& loader = parts_.train.options();
   const bool shared = end_->kind_of(place_.step) == StepKind::synchronous;
-  return 1.0f / static_cast<float>(shared ? all : all / parts_.communicator.size());
+  const std::int64_t ranks = shared ? parts_.communicator.size() : 1;
+  return 1.0f / static_cast<float>(ranks * loader.batch * loader.accumulation);
 }
 
 void Trainer::finish_steps() {

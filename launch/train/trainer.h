@@ -138,10 +138,10 @@ class Trainer {
   // Null without an EMA.
   WeightAverage* weight_average() { return average_ ? &*average_ : nullptr; }
   // Visits everything the next step depends on: the state of network and optimizer, the position (steps,
-  // epoch, step of the epoch, seed of the sample order) and the epoch's sums so far. Waits for the steps
-  // under way. After a visitor that writes, training resumes from that state: bit for bit with the same
-  // options, data and ranks. Throws ConfigError for a state with another seed, DataError for an invalid
-  // position. Collective.
+  // epoch, step of the epoch, seed of the sample order), the epoch's sums so far, and the number of steps
+  // that were skipped in a row (max_skipped_steps). Waits for the steps under way. After a visitor that
+  // writes, training resumes from that state: bit for bit with the same options, data and ranks. Throws
+  // ConfigError for a state with another seed, DataError for an invalid position. Collective.
   void visit_state(StateVisitor& visitor);
   // Visits only the choice of codecs (comm.codec = "auto"), which determines the state of the exchange.
   // Collective.

@@ -175,6 +175,7 @@ void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
     for (const LossSums& sums : results_.result(StepSlot::of(settled_.steps)).losses)
       settled_.losses.add(sums);
     if (!dynamic) ++settled_.skipped;
+    settled_.bad_in_a_row = 0;
   } else {
     const StepPosition before = position_before(failed_step);
     const std::int64_t undone = position_.step - before.step;
@@ -182,6 +183,7 @@ void Trainer::return_to_last_good(std::int64_t failed_step, bool next_done) {
     settled_.undone += undone;
     static_cast<StepPosition&>(position_) = before;
     if (dynamic) --settled_.skipped;
+    --settled_.bad_in_a_row;
   }
   settled_.steps = position_.enqueued;
 }

@@ -9,12 +9,10 @@ void Trainer::rehearse(const std::function<void()>& after_micro_batch) {
   settle_all_but(0);
   clock_.restart();
   train_.begin(stream_, StepSlot::of(position_.enqueued));
-  const std::int64_t samples =
-      parts_.train.global_batch() / parts_.communicator.size() / options_.accumulation;
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
     const Pass pass{.stream = stream_,
                     .mode = Mode::training,
-                    .gradient_scale = 1.0f / static_cast<float>(samples),
+                    .gradient_scale = 1.0f / static_cast<float>(parts_.train.options().batch),
                     .loss_scale = parts_.optimizer.loss_scale(),
                     .gradients = Write::overwrite,
                     .across = parts_.across};

@@ -21,13 +21,18 @@ void Trainer::visit_state(StateVisitor& visitor) {
   visit_exchange(visitor);
   end_->visit_state(visitor);
   visit_position(visitor);
+  const StateScope judged = end_->traits().judges_alone ? StateScope::per_rank : StateScope::replicated;
+  constexpr const char* kBadSteps = "train.bad_steps_in_a_row";
+  if (visitor.has_value(kBadSteps, judged))
+    visitor.value(kBadSteps, judged, &settled_.bad_in_a_row);
+  else
+    settled_.bad_in_a_row =
+        0;  // of an earlier version, or of another number of ranks that each judge their steps
   visitor.value("epoch.loss", StateScope::per_rank, &settled_.losses.loss);
   visitor.value("epoch.weight", StateScope::per_rank, &settled_.losses.weight);
   visitor.value("epoch.correct", StateScope::per_rank, &settled_.losses.correct);
   visitor.value("epoch.samples", StateScope::per_rank, &settled_.losses.samples);
-  visitor.value("epoch.skipped_steps",
-                end_->traits().judges_alone ? StateScope::per_rank : StateScope::replicated,
-                &settled_.skipped);
+  visitor.value("epoch.skipped_steps", judged, &settled_.skipped);
   if (!visitor.writes()) return;
   place_.exchange_changed = true;
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;

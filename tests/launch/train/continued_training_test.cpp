@@ -9,7 +9,6 @@
 
 #include "comm/agreement.h"
 #include "comm/codecs/auto_exchange.h"
-#include "kernels/host_augmentation.h"
 #include "launch/train/digest.h"
 #include "launch/train/step_ends/local_sgd.h"
 #include "launch/train/trainer.h"
@@ -494,100 +493,6 @@ TEST(ContinuedTraining, RefusesAnotherSeedAStepBeyondTheEpochAndAMissingValue) {
     StateCopy incomplete = state;
     incomplete.values.pop_back();
     expect_parts(message_of<DataError>([&] { objects.go_on_from(incomplete); }), {state.values.back().name});
-  });
-}
-
-// A new network, trained by one rank. statistics_of: the micro-batches of its StepStatistics; 0: it has none.
-std::string digest_after_two_steps(BatchLoader& train, BatchLoader& test, std::int64_t accumulation,
-                                   const BucketOptions& bucket_options = {}, std::int64_t statistics_of = 0) {
-  backend_for({}).set_threads(1);
-  KernelChoices first;
-  Network network(cnn_graph(), {.choices = &first});
-  const auto communicator = make_self_communicator();
-  GradientBuckets buckets(network.parameters(), *communicator, bucket_options);
-  const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
-  std::optional<StepStatistics> statistics;
-  if (statistics_of > 0) statistics.emplace(network, *communicator, statistics_of);
-  Trainer trainer({.network = network,
-                   .buckets = buckets,
-                   .optimizer = *optimizer,
-                   .train = train,
-                   .test = test,
-                   .communicator = *communicator,
-                   .step_statistics = statistics ? &*statistics : nullptr},
-                  {.base = 0.01}, {.accumulation = accumulation});
-  for (int step = 0; step < 2; ++step) trainer.step();
-  trainer.evaluate();
-  return digest(network, *optimizer);
-}
-
-TEST(TrainerParts, StartAtTheBeginningOfAUsedLoader) {
-  const Grays dataset(kImage, kSamples);
-  BatchLoader train(dataset, {}, {.batch = kRankBatch, .accumulation = kAccumulation, .seed = 3});
-  BatchLoader test(dataset, {}, {.batch = kRankBatch, .tail = Tail::pad});
-  const std::string with_new_loader = digest_after_two_steps(train, test, kAccumulation);
-  EXPECT_EQ(digest_after_two_steps(train, test, kAccumulation), with_new_loader);
-}
-
-TEST(TrainerParts, MustAgreeOnTheMicroBatchesOfAStep) {
-  const Grays dataset(kImage, kSamples);
-  BatchLoader train(dataset, {}, {.batch = kRankBatch, .accumulation = kAccumulation});
-  BatchLoader test(dataset, {}, {.batch = kRankBatch, .tail = Tail::pad});
-  BatchLoader drops(dataset, {}, {.batch = kRankBatch});
-  BatchLoader accumulates(dataset, {},
-                          {.batch = kRankBatch, .accumulation = kAccumulation, .tail = Tail::pad});
-  const auto refusal = [&](BatchLoader& evaluated, std::int64_t accumulation,
-                           const BucketOptions& buckets = {}, std::int64_t statistics_of = 0) {
-    return message_of(
-        [&] { digest_after_two_steps(train, evaluated, accumulation, buckets, statistics_of); });
-  };
-  EXPECT_EQ(refusal(test, kAccumulation), "");
-  EXPECT_EQ(refusal(test, kAccumulation, {.micro_batches = kAccumulation}), "");
-  expect_parts(refusal(test, 1), {"TrainerOptions::accumulation", "LoaderOptions::accumulation"});
-  expect_parts(refusal(test, kAccumulation, {.micro_batches = kAccumulation + 1}),
-               {"TrainerOptions::accumulation", "BucketOptions::micro_batches"});
-  EXPECT_EQ(refusal(test, kAccumulation, {}, kAccumulation), "");
-  expect_parts(refusal(test, kAccumulation, {}, kAccumulation + 1),
-               {"TrainerOptions::accumulation", "StepStatistics"});
-  for (BatchLoader* other : {&drops, &accumulates})
-    expect_parts(refusal(*other, kAccumulation), {"test loader", "Tail::pad"});
-}
-
-TEST(TrainerParts, DoNotAugmentTestImages) {
-  const Grays dataset(kImage, kSamples);
-  BatchLoader train(dataset, {}, {.batch = kRankBatch});
-  BatchLoader flips(
-      dataset, {},
-      {.batch = kRankBatch,
-       .tail = Tail::pad,
-       .augmentation = std::make_shared<HostAugmentation>(Augmentation{.horizontal_flip = true},
-                                                          kImage.height, kImage.width, kImage.channels)});
-  expect_parts(message_of([&] { digest_after_two_steps(train, flips, 1); }),
-               {"test loader", "LoaderOptions::augmentation"});
-}
-
-// With the same samples on every rank, gradients would be sums over ranks, and evaluations count them twice.
-TEST(TrainerParts, HaveLoadersThatDivideTheSamplesAmongAllRanks) {
-  const Grays dataset(kImage, kSamples);
-  run_thread_ranks(kRanks, [&](Communicator& communicator) {
-    backend_for({}).set_threads(1);
-    KernelChoices first;
-    Network network(cnn_graph(), {.choices = &first});
-    GradientBuckets buckets(network.parameters(), communicator, {});
-    const auto optimizer = make_optimizer(trained_memory(network, buckets.gradients()), SgdOptions{});
-    const Shard shard{.rank = communicator.rank(), .size = kRanks};
-    const LoaderOptions padded{.batch = kRankBatch, .tail = Tail::pad};
-    BatchLoader train(dataset, shard, {.batch = kRankBatch}), test(dataset, shard, padded);
-    BatchLoader whole_train(dataset, {}, {.batch = kRankBatch}), whole_test(dataset, {}, padded);
-    const auto refusal = [&](BatchLoader& trained, BatchLoader& evaluated) {
-      return message_of([&] {
-        const Trainer trainer({network, buckets, *optimizer, trained, evaluated, communicator},
-                              {.base = 0.01}, {});
-      });
-    };
-    EXPECT_EQ(refusal(train, test), "");
-    expect_parts(refusal(whole_train, test), {"loader", "Shard"});
-    expect_parts(refusal(train, whole_test), {"loader", "Shard"});
   });
 }
 

@@ -113,9 +113,14 @@ int train(World& world) {
     BatchLoader train_loader(dataset, shard, {.batch = 8, .accumulation = kAccumulation});
     BatchLoader test_loader(dataset, shard, {.batch = 8, .tail = Tail::pad});
     Overflow overflow(network);
-    Trainer trainer(
-        {network, buckets, *optimizer, train_loader, test_loader, *communicator, nullptr, &overflow},
-        {.base = 0.01}, {.accumulation = kAccumulation});
+    Trainer trainer({.network = network,
+                     .buckets = buckets,
+                     .optimizer = *optimizer,
+                     .train = train_loader,
+                     .test = test_loader,
+                     .communicator = *communicator,
+                     .observer = &overflow},
+                    {.base = 0.01}, {.accumulation = kAccumulation});
     Stream stream({}, StreamUse::compute);
     const double before = trainer.evaluate().loss;
     std::int64_t done = 0;

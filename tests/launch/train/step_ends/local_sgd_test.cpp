@@ -22,8 +22,7 @@ namespace {
 
 constexpr ImageShape kTinyImage{8, 8, 1};
 
-// One of several ranks, in a world of one rank. Its gradients are divided by the number of all ranks'
-// samples, so its learning rate is multiplied by the number of ranks.
+// One of several ranks, in a world of one rank: its gradients are the mean over its own samples.
 class LoneRank {
  public:
   LoneRank(const Dataset& dataset, const Shard& shard, double learning_rate)
@@ -33,8 +32,8 @@ class LoneRank {
         optimizer_(make_optimizer(trained_memory(network_, buckets_.gradients()), SgdOptions{})),
         train_(dataset, shard, {.batch = 8, .seed = 1, .threads = 1}),
         test_(dataset, {}, {.batch = 8, .tail = Tail::pad}),
-        trainer_({network_, buckets_, *optimizer_, train_, test_, *communicator_},
-                 {.base = learning_rate * shard.size}, {}) {}
+        trainer_({network_, buckets_, *optimizer_, train_, test_, *communicator_}, {.base = learning_rate},
+                 {}) {}
 
   void step() { trainer_.step(); }
   std::span<float> values() { return network_.values(); }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -127,6 +128,31 @@ TEST(NotFinite, ConsecutiveStepsAreSkippedOnAllRanks) {
   const std::string error = failure_of(training);
   expect_loss_of_rank_1(error);
   expect_parts(error, {"step 4"});
+}
+
+// Otherwise a job that is restarted again and again would never end.
+TEST(NotFinite, ResumedTrainingCountsTheStepsSkippedBefore) {
+  std::vector<StateCopy> saved(2);
+  ThreadTraining training{.ranks = 2, .steps = 4, .max_skipped_steps = 2};
+  float sound = 0;
+  training.after_step = [&](int rank, int step, Trainer& trainer, Network& network, Optimizer&) {
+    if (step == 4) saved[static_cast<std::size_t>(rank)] = state_of(trainer);  // two steps were skipped
+    if (rank != 1) return;
+    float& value = parameter_of(network, "fc2.weight").value[0];
+    if (step == 2) sound = std::exchange(value, kNan);
+    if (step == 4) value = sound;
+  };
+  train_on_threads(training);
+  training.after_step = [&](int rank, int step, Trainer& trainer, Network&, Optimizer&) {
+    if (step == 1) set_state(trainer, saved[static_cast<std::size_t>(rank)]);
+  };
+  expect_parts(first_clause(failure_of(training)), {"step 5"});
+  for (StateCopy& state : saved) {  // as an earlier version saved it
+    ASSERT_EQ(
+        std::erase_if(state.values, [](const auto& each) { return each.name == "train.bad_steps_in_a_row"; }),
+        1u);
+  }
+  expect_parts(first_clause(failure_of(training)), {"step 7"});
 }
 
 // A dynamic loss scale falls to its lower limit; an overflow there has another cause.
