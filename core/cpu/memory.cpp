@@ -52,11 +52,10 @@ std::size_t room_in(const std::filesystem::path& group, const MemoryFiles& files
   const std::size_t limit = number_in(group / files.limit, "");
   const std::size_t used = number_in(group / files.used, "");
   if (limit > kLargestLimit || used == kUnlimited) return kUnlimited;
-  const auto cached = [&](const char* name) {
-    const std::size_t bytes = number_in(group / "memory.stat", name);
-    return bytes == kUnlimited ? 0 : bytes;
-  };
-  const std::size_t cache = cached(files.inactive) + cached(files.active);
+  std::size_t cache = 0, bytes = 0;
+  std::ifstream statistics(group / "memory.stat");
+  for (std::string name; statistics >> name >> bytes;)
+    if (name == files.inactive || name == files.active) cache += bytes;
   return limit - std::min(used - std::min(cache, used), limit);
 }
 

@@ -96,7 +96,11 @@ class IdleTime {
     }
     IdleCause cause = lost_to_cores();
     const int ranks = std::max(1, context_.cores / context_.threads);
-    std::string action = fmt::format("start {} on this node (--ranks {})", counted(ranks, "rank"), ranks);
+    const bool one_node = context_.ranks <= context_.local_ranks;
+    const std::string flag = one_node ? fmt::format("--ranks {}", ranks)
+                                      : fmt::format("mpirun --bind-to none --map-by ppr:{}:node", ranks);
+    std::string action =
+        fmt::format("start {} on {} node ({})", counted(ranks, "rank"), one_node ? "this" : "each", flag);
     if (context_.threads > 1 && context_.cores >= context_.local_ranks) {
       set(cause, "train.threads", std::to_string(context_.cores / context_.local_ranks));
       action = "set " + cause.change;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -15,6 +16,28 @@ std::optional<std::uint64_t> number_in(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
   return file >> value ? std::optional(value) : std::nullopt;
+}
+
+// A bond, a bridge or a vlan: other interfaces transfer its bytes.
+bool is_stacked(const std::filesystem::path& network) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(network, error), end; !error && each != end;
+       each.increment(error))
+    if (each->path().filename().string().starts_with("lower_")) return true;
+  return false;
+}
+
+// The interfaces of default routes.
+std::set<std::string> default_interfaces(const std::filesystem::path& routes) {
+  std::set<std::string> names;
+  std::ifstream file(routes);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    std::string name, destination, gateway, flags, references, uses, metric, mask;
+    fields >> name >> destination >> gateway >> flags >> references >> uses >> metric >> mask;
+    if (destination == "00000000" && mask == destination) names.insert(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -62,22 +85,46 @@ std::optional<std::uint64_t> HostLoad::read_job_ticks() const {
   return sum;
 }
 
+// Counts each byte once. Hardware transfers the bytes of bonds, bridges and vlans, and those of the
+// containers and virtual machines of this host. A container without hardware has virtual interfaces of its
+// own; one with hardware may also have a virtual one, for its default route.
 std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
   std::ifstream file(root_ / "proc/net/dev");
-  std::optional<Traffic> sum;
+  std::map<std::string, Traffic> interfaces;
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos) continue;  // the two header lines
     const std::size_t begin = line.find_first_not_of(' ');
-    if (line.substr(begin, colon - begin) == "lo") continue;
+    const std::string name = line.substr(begin, colon - begin);
+    if (name == "lo") continue;
     std::istringstream fields(line.substr(colon + 1));
     std::uint64_t received = 0, sent = 0, skipped = 0;
     fields >> received;
     for (int i = 0; i < 7; ++i) fields >> skipped;
-    if (!(fields >> sent)) continue;
+    if (fields >> sent) interfaces[name] = {.received = received, .sent = sent};
+  }
+  const std::filesystem::path networks = root_ / "sys/class/net";
+  const auto has = [&](const std::string& name, const char* link) {
+    std::error_code error;
+    return std::filesystem::exists(networks / name / link, error);
+  };
+  std::set<std::string> routes = default_interfaces(root_ / "proc/net/route");
+  bool any_hardware = false;
+  for (const auto& [name, traffic] : interfaces) {
+    if (!has(name, "device")) continue;
+    any_hardware = true;
+    if (routes.contains(name) || has(name, "master")) routes.clear();  // the route's bytes pass this hardware
+  }
+  std::optional<Traffic> sum;
+  for (const auto& [name, traffic] : interfaces) {
+    // In a virtual machine, hardware may include the bytes of its member (netvsc, net_failover).
+    const bool counts = has(name, "device")
+                            ? !has(name, "master/device")
+                            : (!any_hardware || routes.contains(name)) && !is_stacked(networks / name);
+    if (!counts) continue;
     if (!sum) sum = Traffic{};
-    sum->received += received;
-    sum->sent += sent;
+    sum->received += traffic.received;
+    sum->sent += traffic.sent;
   }
   return sum;
 }

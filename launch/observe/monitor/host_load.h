@@ -20,7 +20,8 @@ struct HostFigures {
   std::optional<double> processor;
   std::optional<double> job_processor;  // the part of this job's processes
   std::optional<std::uint64_t> memory_bytes, memory_used_bytes;
-  // Bytes per second since the previous sample, without the loopback; empty in the first one.
+  // Bytes per second since the previous sample, each byte once, without the loopback and RDMA; empty in the
+  // first one.
   std::optional<double> network_received, network_sent;
   std::optional<double> joules;  // all processor packages, since construction
 };

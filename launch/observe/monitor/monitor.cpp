@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -85,7 +86,9 @@ void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<
   nvml_present = nvml != nullptr && nvml->problem().empty();
   ++sums.samples;
   sums.add(host_figures);
-  host_energy.add(now, host_figures.joules, std::nullopt);
+  std::optional<double> host_joules = host_figures.joules;
+  if (host_joules && !options.counts_energy) host_joules = 0;
+  host_energy.add(now, host_joules, std::nullopt);
   if (options.devices.empty()) return;
   slices = 0;
   slowed.reset();
@@ -214,8 +217,8 @@ std::optional<SlowedDevice> DeviceMonitor::slowed() const {
 namespace {
 
 std::string text_of(const MonitoredRank& rank) {
-  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}", rank.node, rank.host, rank.process, rank.process_space,
-                     rank.device.uuid, rank.device.pci_address, rank.device.name);
+  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}", rank.node, rank.host, rank.process, rank.process_space,
+                     rank.machine, rank.device.uuid, rank.device.pci_address, rank.device.name);
 }
 
 MonitoredRank monitored_rank(const std::string& text) {
@@ -226,7 +229,7 @@ MonitoredRank monitored_rank(const std::string& text) {
   fields >> rank.process;
   fields.ignore();
   for (std::string* each :
-       {&rank.process_space, &rank.device.uuid, &rank.device.pci_address, &rank.device.name})
+       {&rank.process_space, &rank.machine, &rank.device.uuid, &rank.device.pci_address, &rank.device.name})
     std::getline(fields, *each, '\t');
   return rank;
 }
@@ -237,6 +240,8 @@ MonitoredRank this_monitored_rank(const World& world, Device device) {
                      .process = getpid(),
                      .process_space = std::to_string(own_process_space()),
                      .device = {}};
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::getline(boot, mine.machine);
   if (const std::optional<CudaDevice> known = cuda_device(device))
     mine.device = {.uuid = known->uuid, .pci_address = known->pci_address, .name = known->name};
   return mine;
@@ -268,7 +273,11 @@ MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node) {
     if (device == options.devices.end()) device = options.devices.insert(device, rank.device);
     add_rank(device->ranks);
   }
-  if (first != nullptr) options.file = monitor_file_name(ranks, *first);
+  if (first == nullptr) return options;
+  options.file = monitor_file_name(ranks, *first);
+  options.counts_energy = std::ranges::none_of(ranks, [&](const MonitoredRank& rank) {
+    return rank.node < node && !rank.machine.empty() && rank.machine == first->machine;
+  });
   return options;
 }
 

@@ -36,6 +36,7 @@ struct MonitorOptions {
   std::vector<MonitoredDevice> devices = {};
   std::string ranks = {};             // ranks of the node, for rows without a device
   std::vector<pid_t> processes = {};  // processes of the job on this node
+  bool counts_energy = true;          // of the machine; false: another node's monitor counts it
   std::string nvml_library = Nvml::kLibrary;
   std::filesystem::path root = "/";             // root of HostLoad
   std::shared_ptr<MetricsOutput> metrics = {};  // publishes each sample, with the ranks' state; null: none
@@ -69,12 +70,13 @@ struct MonitoredRank {
   std::string host;
   int process = 0;
   std::string process_space;  // PID namespace of that number
+  std::string machine = {};   // equal in all containers of a machine; empty: unknown
   MonitoredDevice device;     // an empty UUID means no device
 };
 
-// Sets the devices, ranks, processes and file of a node's monitor. The file is monitor.csv on rank 0's node,
-// monitor.HOST.csv on other nodes, and monitor.HOST-NODE.csv if nodes share a host name. A device used by
-// several ranks is listed once.
+// Sets the devices, ranks, processes, counts_energy and file of a node's monitor. The file is monitor.csv on
+// rank 0's node, monitor.HOST.csv on other nodes, and monitor.HOST-NODE.csv if nodes share a host name. A
+// device used by several ranks is listed once.
 MonitorOptions monitor_options(std::span<const MonitoredRank> ranks, int node);
 
 struct MonitorSettings {

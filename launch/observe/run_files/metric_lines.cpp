@@ -12,7 +12,8 @@ constexpr double kWorthTelling = 0.02;  // share of an epoch's time
 
 std::string rate_text(double bytes_per_second) {
   if (bytes_per_second >= 1e9) return fmt::format("{:.1f} GB/s", bytes_per_second * 1e-9);
-  return fmt::format("{:.1f} MB/s", bytes_per_second * 1e-6);
+  if (bytes_per_second >= 1e5) return fmt::format("{:.1f} MB/s", bytes_per_second * 1e-6);
+  return fmt::format("{:.1f} kB/s", bytes_per_second * 1e-3);
 }
 
 }  // namespace

@@ -50,8 +50,10 @@ std::string thousands(double value) {
   return text;
 }
 
+std::string rounded_rate(double rate) { return rate < 10 ? short_number(rate) : thousands(rate); }
+
 std::string per_second(double rate, const std::string& unit) {
-  return fmt::format("{} {}/s", rate < 10 ? short_number(rate) : thousands(rate), unit);
+  return fmt::format("{} {}/s", rounded_rate(rate), unit);
 }
 
 std::string duration(double seconds) {

@@ -22,7 +22,10 @@ std::string plain_line(const ProgressLine& progress);
 // Rounded to a whole number: "1,234,567".
 std::string thousands(double value);
 
-// "1,500 images/s"; with two significant digits below 10: "0.25 images/s".
+// "1,500"; with two significant digits below 10: "0.25".
+std::string rounded_rate(double rate);
+
+// "1,500 images/s", "0.25 images/s".
 std::string per_second(double rate, const std::string& unit);
 
 // "0:07", "1:02:03".

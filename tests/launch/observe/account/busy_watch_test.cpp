@@ -93,7 +93,11 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
       cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 2, .cores = 4});
   expect_parts(fewer_threads, {"allocation: ", "8 threads", "4 ranks", "4 cores", "train.threads=1"});
   const std::string fewer_ranks = cause_of(without_core(10, 4), {.local_ranks = 4, .threads = 1, .cores = 2});
-  expect_parts(fewer_ranks, {"allocation: ", "4 threads", "4 ranks", "2 cores", "2 ranks"});
+  expect_parts(fewer_ranks, {"allocation: ", "4 threads", "4 ranks", "2 cores", "2 ranks", "--ranks 2"});
+  const std::string of_two_nodes =
+      cause_of(without_core(10, 4), {.ranks = 8, .local_ranks = 4, .threads = 1, .cores = 2});
+  expect_parts(of_two_nodes, {"2 ranks on each node", "ppr:2:node"});
+  EXPECT_EQ(of_two_nodes.find("--ranks"), std::string::npos) << "--ranks is the number on all nodes";
   EXPECT_EQ(fewer_ranks.find("train.threads"), std::string::npos) << fewer_ranks;
   // There are enough cores, so other processes use them.
   const std::string others = cause_of(without_core(10, 4), {.local_ranks = 2, .threads = 2, .cores = 4});

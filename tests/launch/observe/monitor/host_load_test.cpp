@@ -3,6 +3,10 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,13 +28,40 @@ class HostFiles : public testing::Test {
     write("proc/stat", "cpu  " + std::to_string(user) + " 5 10 " + std::to_string(idle) +
                            " 0 1 2 3 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
   }
+  // Received and sent bytes by network interface.
+  using Bytes = std::map<std::string, std::pair<int, int>>;
+  void networks(const Bytes& interfaces) const {
+    std::string text = "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes packets\n";
+    for (const auto& [name, bytes] : interfaces)
+      text += "  " + name + ":" + std::to_string(bytes.first) + " 1 0 0 0 0 0 0 " +
+              std::to_string(bytes.second) + " 1 0 0 0 0 0 0\n";
+    write("proc/net/dev", text);
+  }
   void network(int received, int sent) const {
-    const auto line = [](const char* name, int in, int out) {
-      return std::string("  ") + name + ":" + std::to_string(in) + " 1 0 0 0 0 0 0 " + std::to_string(out) +
-             " 1 0 0 0 0 0 0\n";
-    };
-    write("proc/net/dev", "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes packets\n" +
-                              line("lo", 99999, 99999) + line("eth0", received, sent) + line("eth1", 1, 2));
+    networks({{"lo", {99999, 99999}}, {"eth0", {received, sent}}, {"eth1", {1, 2}}});
+  }
+  // Creates entries such as "eth0/device". In /sys they are links.
+  void links(const std::vector<std::string>& names) const {
+    for (const std::string& name : names)
+      std::filesystem::create_directories(folder_.path() / "sys/class/net" / name);
+  }
+  void default_routes(const std::vector<std::string>& names) const {
+    std::string text = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n";
+    for (const std::string& name : names)
+      text += name + "\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\n" + name +
+              "\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n";
+    write("proc/net/route", text);
+  }
+  // Sent over received bytes, by the rates of a sample.
+  double sent_per_received(const Bytes& interfaces) const {
+    Bytes none = interfaces;
+    for (auto& [name, bytes] : none) bytes = {0, 0};
+    networks(none);
+    HostLoad load({}, folder_.path());
+    load.sample();
+    networks(interfaces);
+    const HostFigures figures = load.sample();
+    return figures.network_sent.value() / figures.network_received.value();
   }
 
   TemporaryFolder folder_;
@@ -84,6 +115,54 @@ TEST_F(HostFiles, NetworkRatesExcludeTheLoopback) {
   EXPECT_NEAR(figures.network_received.value() / figures.network_sent.value(), 3, 1e-9);
   network(0, 0);  // the counters were reset
   EXPECT_FALSE(load.sample().network_received);
+}
+
+// In these tests the counted interfaces receive 1000 bytes and send 3000.
+TEST_F(HostFiles, NetworkBytesThroughBondsBridgesAndVlansCountOnce) {
+  links({"eth0/device", "eth0/master", "eth1/device", "eth1/master", "bond0/lower_eth0", "bond0/lower_eth1",
+         "bond0.7/lower_bond0", "docker0/lower_veth1", "veth1/master"});
+  default_routes({"bond0.7"});
+  EXPECT_NEAR(sent_per_received({{"lo", {7000, 0}},
+                                 {"eth0", {1000, 0}},
+                                 {"eth1", {0, 3000}},
+                                 {"bond0", {7000, 0}},
+                                 {"bond0.7", {7000, 0}},
+                                 {"docker0", {7000, 0}},
+                                 {"veth1", {7000, 0}}}),
+              3, 1e-9);
+}
+
+TEST_F(HostFiles, NetworkBytesOfContainersAndTunnelsCountAtTheHardware) {
+  links({"eth0/device", "cali1", "tun0"});
+  default_routes({"eth0", "tun0"});
+  EXPECT_NEAR(sent_per_received({{"eth0", {1000, 3000}}, {"cali1", {7000, 0}}, {"tun0", {7000, 0}}}), 3,
+              1e-9);
+}
+
+// The default route is that of a bridge of Open vSwitch, which no link connects with its members.
+TEST_F(HostFiles, NetworkBytesOfASwitchCountAtItsMember) {
+  links({"eth0/device", "eth0/master", "ovs-system/lower_eth0", "br-ex"});
+  default_routes({"br-ex"});
+  EXPECT_NEAR(sent_per_received({{"eth0", {1000, 3000}}, {"ovs-system", {0, 0}}, {"br-ex", {7000, 0}}}), 3,
+              1e-9);
+}
+
+TEST_F(HostFiles, NetworkBytesOfHardwareInHardwareCountOnce) {
+  links({"eth0/device", "eth0/lower_eth1", "eth1/device", "eth1/master/device"});
+  default_routes({"eth0"});
+  EXPECT_NEAR(sent_per_received({{"eth0", {1000, 3000}}, {"eth1", {7000, 0}}}), 3, 1e-9);
+}
+
+TEST_F(HostFiles, NetworkBytesInAContainerAreThoseOfItsVirtualInterfaces) {
+  links({"eth0", "eth1", "eth1.5/lower_eth1"});
+  default_routes({"eth0"});
+  EXPECT_NEAR(sent_per_received({{"eth0", {1000, 0}}, {"eth1", {0, 3000}}, {"eth1.5", {7000, 0}}}), 3, 1e-9);
+}
+
+TEST_F(HostFiles, NetworkBytesInAContainerWithHardwareIncludeItsDefaultRoute) {
+  links({"eth0", "net1/device"});
+  default_routes({"eth0"});
+  EXPECT_NEAR(sent_per_received({{"eth0", {1000, 0}}, {"net1", {0, 3000}}}), 3, 1e-9);
 }
 
 TEST_F(HostFiles, EnergyAddsUpPackagesAndHandlesWraparound) {

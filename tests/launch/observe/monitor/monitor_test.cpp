@@ -223,6 +223,25 @@ TEST_F(Monitor, CountsDeviceEnergyOnceForSeveralSlices) {
   EXPECT_LE(joules, 100 * most.count());
 }
 
+TEST_F(Monitor, CountsTheMachinesEnergyOnlyIfTold) {
+  const auto joules = [&](bool counts_energy) {
+    const fs::path package = folder_.path() / "sys/class/powercap/intel-rapl:0";
+    fs::create_directories(package);
+    std::ofstream(package / "energy_uj") << "1000000";
+    MonitorOptions often = options();
+    often.every_seconds = 0.001;
+    often.root = folder_.path();
+    often.counts_energy = counts_energy;
+    DeviceMonitor monitor(often);
+    wait_for_rows(2);
+    std::ofstream(package / "energy_uj") << "5000000";
+    wait_for_rows(6);
+    return monitor.take().host_joules.value_or(-1);
+  };
+  EXPECT_NEAR(joules(true), 4, 1e-9);
+  EXPECT_EQ(joules(false), 0);
+}
+
 TEST_F(Monitor, ResumedRunAddsRowsAndANewRunKeepsTheOldFile) {
   run(options());
   MonitorOptions more = options();
@@ -362,6 +381,20 @@ TEST(MonitorOptions, ListDevicesAndProcessesOfTheNode) {
   ranks[0].device = {};
   EXPECT_EQ(monitor_options(ranks, 1).file, "monitor.far-1.csv");
   EXPECT_TRUE(monitor_options(ranks, 0).devices.empty());
+}
+
+TEST(MonitorOptions, OneNodeCountsTheEnergyOfAMachine) {
+  std::vector<MonitoredRank> ranks(3);
+  for (int node = 0; node < 3; ++node) ranks[static_cast<std::size_t>(node)].node = node;
+  const auto counts = [&] {
+    std::vector<bool> all;
+    for (int node = 0; node < 3; ++node) all.push_back(monitor_options(ranks, node).counts_energy);
+    return all;
+  };
+  EXPECT_EQ(counts(), (std::vector<bool>{true, true, true})) << "machines are unknown";
+  ranks[0].machine = ranks[2].machine = "a";
+  ranks[1].machine = "b";
+  EXPECT_EQ(counts(), (std::vector<bool>{true, true, false}));
 }
 
 }  // namespace

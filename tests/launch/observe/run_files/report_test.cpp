@@ -130,11 +130,13 @@ TEST_F(ReportTest, SummaryFits100Columns) {
 
 TEST_F(ReportTest, SeveralRanksGetCommunicationAndAdviceLines) {
   Report report(options(false));
-  const EpochReport of_ranks = example_of_ranks();
+  EpochReport of_ranks = example_of_ranks();
   const std::vector<std::string> lines = lines_of(output_of([&] { report.epoch(of_ranks); }));
   ASSERT_EQ(lines.size(), 3u);
   expect_parts(lines[1], {"11.0 ms", "90.0 %", "6.0 ms", "1.7 GB/s", "rank 1", "4.0 ms"});
   expect_parts(lines[2], {of_ranks.advice->text});
+  of_ranks.communication->sent_bytes = 6000;
+  expect_parts(output_of([&] { report.epoch(of_ranks); }), {"10.0 kB/s"});
 }
 
 TEST_F(ReportTest, HeaderShowsEpochsStepsAndBatch) {
