@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/timeline.h"
 #include "launch/train/parameter_reader.h"
+#include "models/recompute.h"
 
 namespace lockstep {
 namespace {
@@ -52,16 +53,22 @@ Config BatchBench::with_batch(std::int64_t batch) const {
   return config;
 }
 
-// Batch norm refuses a batch of 1 if it has one value per channel.
+// Batch norm refuses a batch of 1 if it has one value per channel. With train.recompute = "auto" this batch
+// would recompute nothing, but the largest one that fits recomputes.
 std::unique_ptr<MeasuredTraining> BatchBench::build_smallest(std::int64_t& least) {
+  const auto build = [&] {
+    Config config = untimed(with_batch(least));
+    if (config.network.recompute == Recompute::automatic) config.network.recompute = Recompute::least;
+    return bench_.build(config);
+  };
   if (least == 1) {
     try {
-      return bench_.build(untimed(with_batch(1)));
+      return build();
     } catch (const ConfigError&) {
       least = 2;
     }
   }
-  return bench_.build(untimed(with_batch(least)));
+  return build();
 }
 
 // With synchronised batch norm a rank cannot run alone.
@@ -115,10 +122,17 @@ void BatchBench::require_reference() {
   reference_steps_ = settle(*bench_.reference());
 }
 
-// A batch that does not fit beside the reference may fit alone.
+// A batch that does not fit beside the reference may fit alone, and one that recomputes there (with
+// train.recompute = "auto") may recompute less alone.
 std::unique_ptr<MeasuredTraining> BatchBench::build_beside(const Config& config) {
   const auto build = [&] { return build_proven(config); };
   std::unique_ptr<MeasuredTraining> built = bench_.build_beside_reference(build);
+  const bool recomputes = built && config.network.recompute == Recompute::automatic &&
+                          built->training().network().recomputes() != Recompute::nothing;
+  if (recomputes && bench_.reference() != nullptr) {
+    built.reset();
+    bench_.set_reference(nullptr);
+  }
   return built ? std::move(built) : build();
 }
 

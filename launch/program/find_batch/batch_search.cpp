@@ -12,10 +12,9 @@ const BatchFigure* figure_of_batch(const std::vector<BatchFigure>& figures, std:
 
 const BatchFigure* fastest_batch(const std::vector<BatchFigure>& figures) {
   const BatchFigure* best = nullptr;
-  for (const BatchFigure& each : figures) {
+  for (const BatchFigure& each : figures)
     if (each.measured() && (best == nullptr || each.samples_per_second > best->samples_per_second))
       best = &each;
-  }
   return best;
 }
 

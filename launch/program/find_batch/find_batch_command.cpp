@@ -19,7 +19,6 @@
 #include "launch/program/find_batch/report.h"
 #include "launch/program/mpirun.h"
 #include "launch/program/own_command.h"
-#include "launch/train/job_end.h"
 
 namespace lockstep {
 namespace {
@@ -31,10 +30,6 @@ struct FindBatchFlags {
   std::int64_t epochs = 1;
   bool json = false;
   std::string out;  // empty: run.dir
-};
-
-struct FindBatchRun {
-  std::unique_ptr<Communicator> communicator;
 };
 
 // A rate that already follows the batch (schedule.scaling) is not scaled again.
@@ -134,10 +129,10 @@ void write_and_tell(const Outcome& outcome, const Config& config, const Command&
       (folder / "found_batch.toml").string()));
 }
 
-int find(FindBatchRun& run, const Command& command, World& world) {
+int find(std::unique_ptr<Communicator>& communicator, const Command& command, World& world) {
   const auto& flags = command.own<FindBatchFlags>();
-  run.communicator = world.communicator();
-  Communicator& control = *run.communicator;
+  communicator = world.communicator();
+  Communicator& control = *communicator;
   std::optional<Config> config = agreed_config(control, command, {.finds_batch = true});
   if (!config) return exit_code::done;
   require_same_flags(control, fmt::format("--seconds {} --accuracy {} --epochs {} --scaling {}",
@@ -167,11 +162,6 @@ int find(FindBatchRun& run, const Command& command, World& world) {
     if (first) write_and_tell(outcome, *config, command, control.size(), folder);
   });
   return exit_code::done;
-}
-
-int run_find_batch(const Command& command, World& world) {
-  FindBatchRun run;
-  return run_or_abort(world, [&] { return find(run, command, world); });
 }
 
 void find_batch_flags(CLI::App& app, Command& command) {
@@ -205,6 +195,6 @@ extern const CommandEntry find_batch_command = {
     .description = "Find the fastest batch on this machine, and the largest that fits",
     .example = "lockstep find-batch fashion_mnist_cnn --ranks 2",
     .flags = find_batch_flags,
-    .in_world = run_find_batch};
+    .in_world = in_job<std::unique_ptr<Communicator>, find>};
 
 }  // namespace lockstep

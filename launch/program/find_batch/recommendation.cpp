@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "launch/observe/terminal/progress_line.h"
+
 namespace lockstep {
 namespace {
 
@@ -104,8 +106,8 @@ std::string describe_noise(double critical_batch, std::int64_t global_batch,
     if (each.measured() && fits) below = &each;
   }
   if (below != nullptr)
-    text += fmt::format("; the largest measured batch below the critical batch is {}, with {:.0f} samples/s",
-                        below->batch, below->samples_per_second);
+    text += fmt::format("; the largest measured batch below the critical batch is {}, with {}", below->batch,
+                        per_second(below->samples_per_second, "samples"));
   return text;
 }
 

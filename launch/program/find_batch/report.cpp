@@ -30,7 +30,7 @@ std::string mark_of(const FoundBatch& found, std::int64_t batch) {
 std::string row(const BatchFigure& figure, double peak) {
   if (!figure.measured()) return fmt::format("{:>7}  {}", figure.batch, figure.problem);
   return fmt::format("{:>7}  {:>10}  {:>6.1f} %  {:>4.0f} %  {:>9.2f}  {:>10.2f}  {:>10}", figure.batch,
-                     thousands(figure.samples_per_second), 100 * figure.samples_per_second / peak,
+                     rounded_rate(figure.samples_per_second), 100 * figure.samples_per_second / peak,
                      100 * figure.busy, 1e3 * figure.step_seconds, 1e3 * figure.exposed_seconds,
                      in_units(figure.bytes));
 }
@@ -82,8 +82,9 @@ LineChart chart_of(const std::string& title, const std::string& unit, std::vecto
 
 std::string batch_line(const BatchFigure& figure) {
   if (!figure.measured()) return fmt::format("batch {}: {}", figure.batch, figure.problem);
-  return fmt::format("batch {}  {} samples/s  busy {:.0f} %  {}", figure.batch,
-                     thousands(figure.samples_per_second), 100 * figure.busy, in_units(figure.bytes));
+  return fmt::format("batch {}  {}  busy {:.0f} %  {}", figure.batch,
+                     per_second(figure.samples_per_second, "samples"), 100 * figure.busy,
+                     in_units(figure.bytes));
 }
 
 std::string batch_table(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies) {

@@ -68,12 +68,17 @@ TEST(FindBatch, TriesMultiplesThatSuitTheKernels) {
   }
 }
 
-TEST(FindBatch, PrintsJsonAlone) {
+TEST(FindBatch, PrintsJsonAloneAndCountsOnRecomputation) {
   const Workplace workplace("find_batch_json");
   const ProgramResult result = run_shell(find_batch(
-      workplace, "--seconds 2 --json --out " + workplace.path("elsewhere").string() + " 2>/dev/null"));
+      workplace,
+      "--seconds 2 --json --set model.name=resnet20 --set train.recompute=auto --set world.memory_limit=0.02 "
+      "--out " +
+          workplace.path("elsewhere").string() + " 2>/dev/null"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(nlohmann::json::parse(result.output)["ranks"], 1);
+  const auto json = nlohmann::json::parse(result.output);
+  EXPECT_EQ(json["ranks"], 1);
+  EXPECT_GT(json["largest"]["batch"], 128) << "with recomputation about 210 fit, without it 76";
   EXPECT_TRUE(std::filesystem::exists(workplace.path("elsewhere") / "found_batch.svg"));
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
 }

@@ -148,6 +148,13 @@ TEST(BatchReport, HasALineForEachBatch) {
   expect_parts(lines_naming(table, "out of memory"), {"  128 "});
 }
 
+TEST(BatchReport, SlowRatesHaveDecimals) {
+  FoundBatch slow = found();
+  for (BatchFigure& figure : slow.figures) figure.samples_per_second /= 1000;
+  expect_parts(batch_line(slow.figures.front()), {" 0.5 samples/s"});
+  expect_parts(lines_naming(batch_table(slow, {}), "recommended"), {" 0.96 ", "96.0 %"});
+}
+
 TEST(BatchReport, NamesTheRecommendedSettings) {
   EXPECT_EQ(recommended_training(found(), "a.toml", {"world.device=cpu", "train.batch=8"}),
             (std::vector<std::string>{"train", "a.toml", "--set", "world.device=cpu", "--set",
