@@ -22,7 +22,7 @@
 #include "core/text/text.h"
 #include "core/timeline.h"
 #include "data/loader_pace.h"
-#include "data/sample_order.h"
+#include "data/sample_places.h"
 #include "data/sets/damage_log.h"
 #include "kernels/host_augmentation.h"
 #include "kernels/pixel_targets.h"
@@ -119,6 +119,7 @@ struct BatchLoader::State {
   const Dataset& dataset;
   Shard shard;
   LoaderOptions options;
+  SamplePlaces places;
   std::int64_t piece_samples;
   std::int64_t pieces;  // per micro-batch
   bool on_device;       // images are in device memory
@@ -147,6 +148,7 @@ struct BatchLoader::State {
       : dataset(d),
         shard(s),
         options(o),
+        places(d.size(), s.size, o),
         piece_samples(samples_of_a_piece(o)),
         pieces((o.batch + piece_samples - 1) / piece_samples),
         on_device(!d.on_device().empty()) {
@@ -213,24 +215,6 @@ struct BatchLoader::State {
         "data.loader_threads = 0: {} threads prepare batches now instead of {}, because {:.1f} % of the time "
         "was spent waiting for batches",
         threads.size(), pace.threads, 100 * pace.waited_seconds / pace.seconds);
-  }
-
-  std::int64_t global_batch() const { return shard.size * options.accumulation * options.batch; }
-
-  std::int64_t steps_before(std::int64_t epoch) const { return steps_before(epoch, global_batch()); }
-  std::int64_t steps_before(std::int64_t epoch, std::int64_t batch) const {
-    const std::int64_t samples = dataset.size();
-    switch (options.tail) {
-      case Tail::drop:
-        return epoch * (samples / batch);
-      case Tail::carry:
-        return epoch * samples / batch;
-      case Tail::repeat:
-      case Tail::exact:
-      case Tail::pad:
-        return epoch * ((samples + batch - 1) / batch);
-    }
-    return 0;
   }
 
   Slot& slot_of(std::int64_t ticket) { return ring[static_cast<std::size_t>(ticket) % ring.size()]; }
@@ -312,15 +296,15 @@ struct BatchLoader::State {
     const std::int64_t micro_batch = shard.rank * options.accumulation + micro;
     const std::int64_t begin = piece * piece_samples, end = std::min(begin + piece_samples, options.batch);
     try {
-      Place next = place_of(step, micro_batch, begin);
+      SamplePlace next = places.at(step, micro_batch, begin);
       for (std::int64_t i = begin; i < end; ++i) {
-        const Place at = next;
+        const SamplePlace at = next;
         if (i + 1 < end) {
-          next = place_of(step, micro_batch, i + 1);
+          next = places.at(step, micro_batch, i + 1);
           if (next.sample >= 0 && !on_device) dataset.will_read(next.sample);
         }
         const std::exception_ptr error = fill_sample(slot, i, at);
-        if (error != nullptr && at.alone) fill_sample(slot, i, place_without_samples(at.epoch, i));
+        if (error != nullptr && at.alone) fill_sample(slot, i, places.without_samples(at.epoch, i));
         if (at.weight == 0 || at.sample < 0) ++filled.fillers;
         if (error == nullptr || at.weight == 0) continue;
         filled.lost_weight += static_cast<double>(at.weight);
@@ -332,15 +316,8 @@ struct BatchLoader::State {
     return filled;
   }
 
-  struct Place {
-    std::int64_t epoch = 0;
-    std::int64_t sample = -1;  // -1: padding
-    float weight = 1;
-    bool alone = false;  // the only sample of its training micro-batch, or a copy of it
-  };
-
   // Returns the reason if the sample is left out, else null.
-  std::exception_ptr fill_sample(Slot& slot, std::int64_t index, const Place& at) {
+  std::exception_ptr fill_sample(Slot& slot, std::int64_t index, const SamplePlace& at) {
     const auto i = static_cast<std::size_t>(index);
     const auto image_bytes = static_cast<std::size_t>(dataset.image_shape().bytes());
     std::span<std::uint8_t> image;
@@ -381,53 +358,6 @@ struct BatchLoader::State {
     slot.samples[i] = {};
     return reason;
   }
-
-  std::int64_t tail_samples() const { return dataset.size() % global_batch(); }
-
-  // The sample at an index of a micro-batch. Micro-batches are numbered over all ranks.
-  Place place_of(std::int64_t step, std::int64_t micro_batch, std::int64_t index) const {
-    const std::int64_t samples = dataset.size();
-    const std::int64_t place = micro_batch * options.batch + index;
-    if (options.tail == Tail::pad) {
-      const std::int64_t position = step % steps_before(1) * global_batch() + place;
-      return {.sample = position < samples ? position : -1};
-    }
-    std::int64_t epoch = 0;
-    std::int64_t position = 0;
-    if (options.tail == Tail::carry) {  // one stream over all epochs
-      const std::int64_t global = step * global_batch() + place;
-      epoch = global / samples;
-      position = global % samples;
-    } else if (options.tail == Tail::exact && tail_samples() > 0 && (step + 1) % steps_before(1) == 0) {
-      return place_in_tail(step / steps_before(1), micro_batch, index);
-    } else {
-      epoch = step / steps_before(1);
-      position = (step % steps_before(1) * global_batch() + place) % samples;
-    }
-    return {.epoch = epoch, .sample = sample_at(epoch, position), .alone = options.batch == 1};
-  }
-
-  Place place_in_tail(std::int64_t epoch, std::int64_t micro_batch, std::int64_t index) const {
-    const std::int64_t tail = tail_samples(), micro_batches = global_batch() / options.batch;
-    const std::int64_t begin = tail * micro_batch / micro_batches;
-    const std::int64_t count = tail * (micro_batch + 1) / micro_batches - begin;
-    if (count == 0) return place_without_samples(epoch, index);
-    const std::int64_t position = dataset.size() - tail + begin + index % count;
-    const float weight = static_cast<float>(global_batch()) / static_cast<float>(tail);
-    return {.epoch = epoch,
-            .sample = sample_at(epoch, position),
-            .weight = index < count ? weight : 0.0f,
-            .alone = count == 1};
-  }
-
-  // A micro-batch without samples is filled with the epoch's first samples, of weight 0.
-  Place place_without_samples(std::int64_t epoch, std::int64_t index) const {
-    return {.epoch = epoch, .sample = sample_at(epoch, index % dataset.size()), .weight = 0};
-  }
-
-  std::int64_t sample_at(std::int64_t epoch, std::int64_t position) const {
-    return SampleOrder(dataset.size(), options.seed, static_cast<std::uint64_t>(epoch))(position);
-  }
 };
 
 BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOptions& options) {
@@ -454,10 +384,10 @@ BatchLoader::BatchLoader(const Dataset& dataset, Shard shard, const LoaderOption
 
 BatchLoader::~BatchLoader() = default;
 
-std::int64_t BatchLoader::global_batch() const { return state_->global_batch(); }
+std::int64_t BatchLoader::global_batch() const { return state_->places.global_batch(); }
 
 std::int64_t BatchLoader::dropped_samples() const {
-  return state_->options.tail == Tail::drop ? state_->dataset.size() % global_batch() : 0;
+  return state_->options.tail == Tail::drop ? state_->places.tail_samples() : 0;
 }
 std::int64_t BatchLoader::repeated_samples() const {
   return state_->options.tail == Tail::repeat ? steps_in_epoch(0) * global_batch() - state_->dataset.size()
@@ -465,7 +395,7 @@ std::int64_t BatchLoader::repeated_samples() const {
 }
 
 std::int64_t BatchLoader::last_batch_samples() const {
-  return state_->options.tail == Tail::exact ? state_->tail_samples() : 0;
+  return state_->options.tail == Tail::exact ? state_->places.tail_samples() : 0;
 }
 
 std::int64_t BatchLoader::samples_in(std::int64_t first, std::int64_t end) const {
@@ -483,18 +413,19 @@ const Dataset& BatchLoader::dataset() const { return state_->dataset; }
 const LoaderOptions& BatchLoader::options() const { return state_->options; }
 
 std::int64_t BatchLoader::steps_in_epoch(std::int64_t epoch) const {
-  return state_->steps_before(epoch + 1) - state_->steps_before(epoch);
+  return state_->places.steps_before(epoch + 1) - state_->places.steps_before(epoch);
 }
 
 std::int64_t BatchLoader::steps_before(std::int64_t epoch, std::int64_t global_batch) const {
-  return state_->steps_before(epoch, global_batch);
+  return state_->places.steps_before(epoch, global_batch);
 }
 
 std::optional<std::int64_t> BatchLoader::step_after(std::int64_t epoch, std::int64_t steps,
                                                     std::int64_t global_batch) const {
   if (steps == 0) return 0;
-  const std::int64_t before = state_->steps_before(epoch, global_batch), now = state_->steps_before(epoch);
-  if (steps == state_->steps_before(epoch + 1, global_batch) - before) return steps_in_epoch(epoch);
+  const SamplePlaces& places = state_->places;
+  const std::int64_t before = places.steps_before(epoch, global_batch), now = places.steps_before(epoch);
+  if (steps == places.steps_before(epoch + 1, global_batch) - before) return steps_in_epoch(epoch);
   // Carried samples count from the start of training.
   const bool carries = state_->options.tail == Tail::carry;
   const std::int64_t samples =
@@ -509,7 +440,7 @@ void BatchLoader::seek(std::int64_t epoch, std::int64_t step) {
   std::unique_lock lock(state_->mutex);
   state_->seeking = true;
   state_->done.wait(lock, [&] { return state_->filling == 0; });
-  state_->first_step = state_->steps_before(epoch) + step;
+  state_->first_step = state_->places.steps_before(epoch) + step;
   state_->next_piece = state_->next_read = 0;
   for (Slot& slot : state_->ring) slot.ticket = -1;
   state_->pace_batches = -1;

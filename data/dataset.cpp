@@ -2,6 +2,7 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #define XXH_INLINE_ALL
@@ -27,6 +28,7 @@
 #include "data/images/resized.h"
 #include "data/records/records.h"
 #include "data/sets/subset.h"
+#include "kernels/pixel_targets.h"
 
 namespace lockstep {
 
@@ -195,6 +197,32 @@ void warn_of_low_values(const Dataset& dataset, const std::string& path) {
       path, largest, (largest + 128) / 257 + 1);
 }
 
+// Masks of two classes often have the values 0 and 255, but 255 is ignored by default.
+void warn_of_ignored_class(const Dataset& masks, const DatasetOptions& options) {
+  if (!masks.has_masks() || options.masks.classes < 2) return;
+  constexpr std::int64_t kMasksLookedAt = 8;
+  std::array<bool, 256> found = {};
+  std::int64_t looked_at = 0;
+  std::vector<std::uint8_t> mask;
+  for (const std::int64_t index : some_samples(masks.size(), kMasksLookedAt)) {
+    try {
+      masks.read_own_mask(index, mask);
+    } catch (const DataError&) {  // reported when the mask is read
+      continue;
+    } catch (const IoError&) {
+      continue;
+    }
+    ++looked_at;
+    for (const std::uint8_t pixel : mask) found[pixel] = true;
+  }
+  if (!found[kIgnoredPixel] || std::count(found.begin(), found.begin() + kIgnoredPixel, true) > 1) return;
+  log::shared_warning(
+      "{}: the pixels of {} examined training masks have at most one class, or the value of "
+      "data.masks.ignore_index ({}), which is ignored; if that value marks a class, write the masks with "
+      "values from 0 to {}",
+      options.path, looked_at, options.masks.ignore_index, options.masks.classes - 1);
+}
+
 std::unique_ptr<Dataset> open_split(const DatasetFormat& format, const DatasetOptions& options, Split split) {
   try {
     return format.open(options, split);
@@ -213,7 +241,10 @@ std::unique_ptr<Dataset> in_own_sizes(const DatasetFormat& format, const Dataset
   std::optional<log::Quiet> quiet;
   if (share > 0 && split == Split::test) quiet.emplace();  // the training split logs about the same files
   std::unique_ptr<Dataset> dataset = open_split(format, options, share > 0 ? Split::train : split);
-  if (split == Split::train) warn_of_low_values(*dataset, options.path);
+  if (split == Split::train) {
+    warn_of_low_values(*dataset, options.path);
+    warn_of_ignored_class(*dataset, options);
+  }
   if (share > 0) dataset = side_of(std::move(dataset), split, share);
   return dataset;
 }

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kIndexMagic = "LSINDEX2";
+constexpr std::string_view kIndexMagic = "LSINDEX3";
 
 struct IndexHeader {
   char magic[8] = {};

@@ -80,6 +80,11 @@ void warn_of_shards(const fs::path& folder, const std::vector<fs::path>& files) 
   }
 }
 
+// Where the mark of the names begins; npos: nowhere.
+std::size_t place_of_mark(const std::string& name, const SplitNames& names) {
+  return lower_case(name).find(names.mark);
+}
+
 // The name without the endings of copies, unfinished files and files about another file. It lists endings,
 // because the name of a shard may have any other text after the mark.
 std::string_view without_side_endings(std::string_view name) {
@@ -121,11 +126,11 @@ struct MarkedFiles {
       if (name.starts_with('.') || name.find(kIndexSuffix) != std::string::npos ||
           name.find(kUnpackedSuffix) != std::string::npos)
         continue;
-      if (name.find(names.mark) == std::string::npos && !(names.shard_suffices && ends_as_shard(name)))
+      if (place_of_mark(name, names) == std::string::npos && !(names.shard_suffices && ends_as_shard(name)))
         continue;
       const std::string_view of_samples = without_side_endings(name);
       if (!names.endings.empty() &&
-          std::ranges::count(names.endings, fs::path(of_samples).extension().string()) == 0)
+          std::ranges::count(names.endings, lower_case(fs::path(of_samples).extension().string())) == 0)
         continue;
       if (of_samples.size() < name.size()) {
         skipped.push_back(name);
@@ -141,7 +146,8 @@ struct MarkedFiles {
     for (const fs::path& path : found) {
       const std::string name = path.filename().string(), first = name_of_first_download(name);
       // "train.tar.gz" beside "train.tar" holds the same samples.
-      const bool is_packed_copy = path.extension() == ".gz" && exists(fs::path(path).replace_extension());
+      const bool is_packed_copy =
+          lower_case(path.extension().string()) == ".gz" && exists(fs::path(path).replace_extension());
       if (is_packed_copy || (!first.empty() && exists(path.parent_path() / first))) {
         skipped.push_back(name);
       } else {
@@ -166,7 +172,7 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
   const fs::path folder = options.path;
   const auto front_of = [&](const fs::path& path) {
     const std::string name = path.filename().string();
-    return name.substr(0, name.find(names.mark));
+    return name.substr(0, place_of_mark(name, names));
   };
   const MarkedFiles all(folder, names);
   for (const fs::path& path : all.used) {

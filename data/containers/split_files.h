@@ -28,22 +28,23 @@ struct UnlabelledError : DataError {
 // Returns true if the samples of these files have no labels.
 using LacksLabels = std::function<bool(const std::vector<std::filesystem::path>& files)>;
 
-// Returns the files of a split, sorted by name. Their names contain `mark` (".tar") or, with shard_suffices,
-// end like shards ("train-00003-of-01024"), and contain a word of the split before the mark, as a whole word
-// (data/formats/split_words.h): "train" for training; for the test split see options.test_split. If that is
-// "auto" and there are files of test and of val, it logs which are used: those of val if only those of test
-// lack labels. `endings`, unless empty, lists the allowed ends of names. Skips hidden files, copies,
-// unfinished downloads, files about other files ("train.csv~", "train.tar.bak", "train.tfrecord.idx"), second
-// downloads beside the first ("train (1).csv" beside "train.csv") and gzip files beside their unpacked file
-// ("train.tar.gz" beside "train.tar"). Warns if fewer shards exist than their names count, and if two sets of
-// shards differ only in that number. For training files a line names five skipped files of all splits and
-// counts the others. A dataset that also looks up the files of the other split does so under log::Quiet.
+// Returns the files of a split, sorted by name. Their names contain `mark` (".tar", in any case) or, with
+// shard_suffices, end like shards ("train-00003-of-01024"), and contain a word of the split before the mark,
+// as a whole word (data/formats/split_words.h): "train" for training; for the test split see
+// options.test_split. If that is "auto" and there are files of test and of val, it logs which are used: those
+// of val if only those of test lack labels. `endings`, unless empty, lists the allowed ends of names, which
+// have any case. Skips hidden files, copies, unfinished downloads, files about other files ("train.csv~",
+// "train.tar.bak", "train.tfrecord.idx"), second downloads beside the first ("train (1).csv" beside
+// "train.csv") and gzip files beside their unpacked file ("train.tar.gz" beside "train.tar"). Warns if fewer
+// shards exist than their names count, and if two sets of shards differ only in that number. For training
+// files a line names five skipped files of all splits and counts the others. A dataset that also looks up the
+// files of the other split does so under log::Quiet.
 //
 // Throws IoError for a missing folder and if no file is found; `expected` describes the expected files in the
 // message. Throws DataError for a file whose name has words of training and of another split: its samples
 // would be in both.
 struct SplitNames {
-  std::string_view mark;
+  std::string_view mark;  // in lower case, as the endings
   bool shard_suffices = false;
   std::string_view expected;
   std::span<const std::string_view> endings = {};

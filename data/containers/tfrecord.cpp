@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -67,7 +68,6 @@ class ProtoFields {
     }
     return sound_ = false;
   }
-  bool at_end() const { return rest_.empty(); }
 
  private:
   bool take(std::uint64_t length) {
@@ -94,22 +94,35 @@ std::optional<std::string_view> field_of(std::string_view message, std::uint64_t
 
 constexpr std::uint64_t kBytesList = 1, kInt64List = 3;  // field numbers of Feature
 
+// A list of whole numbers.
+struct Int64List {
+  std::int64_t first = 0, count = 0;
+
+  void add(std::uint64_t value) {
+    if (count++ == 0) first = static_cast<std::int64_t>(value);
+  }
+};
+
 // The numbers may be packed or not.
-std::optional<std::int64_t> first_number(std::string_view int64_list) {
+Int64List numbers_in(std::string_view int64_list) {
+  Int64List numbers;
   ProtoFields fields(int64_list);
   while (fields.next()) {
     if (fields.number() != 1) continue;
-    if (fields.text().data() == nullptr) return static_cast<std::int64_t>(fields.value());
+    if (fields.text().data() == nullptr) {
+      numbers.add(fields.value());
+      continue;
+    }
     ProtoFields packed(fields.text());
-    std::uint64_t value = 0;
-    if (packed.read_varint(value)) return static_cast<std::int64_t>(value);
+    for (std::uint64_t value = 0; packed.read_varint(value);) numbers.add(value);
   }
-  return std::nullopt;
+  return numbers;
 }
 
 struct Example {
   std::optional<std::string_view> image;
-  std::optional<std::int64_t> label;
+  Int64List labels;
+  std::string_view label_key;          // their feature
   std::vector<std::string_view> keys;  // of all features
 };
 
@@ -151,8 +164,8 @@ std::optional<Example> parse_example(std::string_view text, const FeatureNames& 
       }
       if (const std::size_t rank = rank_in(names.label, *key); rank < label_rank) {
         const auto list = field_of(*value, kInt64List);
-        const auto label = list ? first_number(*list) : std::nullopt;
-        if (label) example.label = label, label_rank = rank;
+        const Int64List labels = list ? numbers_in(*list) : Int64List();
+        if (labels.count > 0) example.labels = labels, example.label_key = *key, label_rank = rank;
       }
     }
     if (!features.sound()) return std::nullopt;
@@ -206,11 +219,15 @@ class TfRecordIndexer {
     if (!example->image)
       fail(at, fmt::format("a tf.Example has no feature {} with bytes; {}", names_.text(names_.image),
                            features_of(*example, "data.tfrecord.image")));
-    if (!example->label)
+    if (example->labels.count == 0)
       fail<UnlabelledError>(
           at, fmt::format("a tf.Example has no feature {} with a whole number; {}", names_.text(names_.label),
                           features_of(*example, "data.tfrecord.label")));
-    const std::int64_t label = *example->label;
+    if (example->labels.count > 1)
+      fail(at, fmt::format("the feature \"{}\" has {} numbers, expected the number of one class; {}",
+                           example->label_key, example->labels.count,
+                           features_of(*example, "data.tfrecord.label")));
+    const std::int64_t label = example->labels.first;
     if (label < 0 || label >= kMostLabels) {
       const std::string wrong = fmt::format("label {}: allowed are 0 to {}", label, kMostLabels - 1);
       if (label < 0) fail<UnlabelledError>(at, wrong);  // test files without labels often have -1

@@ -90,6 +90,7 @@ bool is_meant_as_part(std::string_view ending) {
 struct TarWarnings {
   bool several_images = false;
   bool dots = false;
+  bool links = false;
 };
 
 // Reads a tar file member by member.
@@ -140,7 +141,11 @@ class TarIndexer {
       case '\0':
         take_file(next_name_ ? *next_name_ : name_of(header), data, size);
         break;
-      default:  // folders, links, global headers
+      case '1':
+      case '2':
+        warn_of_link(next_name_ ? *next_name_ : name_of(header));
+        break;
+      default:  // folders, global headers
         break;
     }
     next_name_.reset();
@@ -198,6 +203,15 @@ class TarIndexer {
       dotted_ = path;
     }
     has_parts_ = has_parts_ || name.ending != "";
+  }
+
+  // A tar file holds no bytes for a link.
+  void warn_of_link(const std::string& path) {
+    const std::string ending = parts_of(path).ending;
+    if ((!ends_as_image(ending) && ending != "cls") || std::exchange(warned_.links, true)) return;
+    log::shared_warning(
+        "{}: {} is a link, and links are not read; write the tar file with --dereference --hard-dereference",
+        path_.string(), path);
   }
 
   std::int32_t label_in(const std::string& text, const std::string& path, std::uint64_t at) const {

@@ -3,8 +3,9 @@
 // WebDataset: tar files (POSIX ustar and pax, GNU) whose members are parts of samples. Consecutive members
 // whose paths are equal up to the first dot of their names form a sample. Its image (.jpg, .jpeg or .png) and
 // its label (.cls: a number as text) are used. Other parts and hidden members ("._0001.jpg") are skipped, and
-// so are further images of a sample, with a warning. A file may hold several archives ("cat a.tar b.tar").
-// The first sample that is skipped because its name has several dots ("3.5.jpg") causes a warning.
+// so are, with a warning, further images of a sample, and images and labels that are links. A file may hold
+// several archives ("cat a.tar b.tar"). The first sample that is skipped because its name has several dots
+// ("3.5.jpg") causes a warning.
 #pragma once
 
 #include <filesystem>

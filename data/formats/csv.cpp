@@ -8,12 +8,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <system_error>
-#include <tuple>
 #include <utility>
-
-#include <fmt/ranges.h>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -21,6 +19,7 @@
 #include "core/text/text.h"
 #include "data/containers/split_files.h"
 #include "data/containers/unpacked_file.h"
+#include "data/formats/csv_columns.h"
 #include "data/formats/csv_file.h"
 #include "data/sets/held_images.h"
 #include "data/sets/subset.h"
@@ -30,128 +29,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names of a label column, in lower case, in order of preference.
-constexpr std::string_view kLabelNames[] = {"label", "labels", "class", "target", "y"};
-
-// The columns of a file.
-struct Columns {
-  Cells names;  // or none
-  CsvDialect dialect;
-  std::size_t label = 0;
-  const char* label_reason = "";
-  std::vector<std::size_t> features;
-
-  std::size_t count() const { return features.size(); }
-  std::string describe(std::size_t column) const {
-    return names.empty() ? fmt::format("column {}", column + 1)
-                         : fmt::format("column {} (\"{}\")", column + 1, printable(names[column]));
-  }
-};
-
-// Returns true if the first row holds the column names. With CsvHeader::auto_ the signs are: it has no
-// numbers; or a text above a column of numbers; or a usual name of the label column; or it is 0, 1, 2 and so
-// on, which pandas writes for columns without names. The last three are uncertain and logged as a warning.
-bool has_header(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
-                CsvHeader wanted, bool tells) {
-  if (wanted != CsvHeader::auto_) return wanted == CsvHeader::yes;
-  const Cells& first = rows.front();
-  const auto is_number = [&](const std::string& cell) { return number_of_cell(cell, dialect).has_value(); };
-  if (std::ranges::none_of(first, is_number)) return true;
-  const char* sign = nullptr;
-  for (std::size_t column = 0; column < first.size() && rows.size() > 1; ++column) {
-    if (is_number(first[column]) || is_missing(first[column])) continue;
-    if (std::ranges::count(kLabelNames, lower_case(first[column])) > 0)
-      sign = "it contains a usual name of the label column";
-    const bool numbers_below = std::all_of(rows.begin() + 1, rows.end(), [&](const Cells& row) {
-      return column < row.size() && is_number(row[column]);
-    });
-    if (numbers_below) sign = "it has text above a column of numbers";
-  }
-  bool counts = first.size() >= 3;
-  for (std::size_t column = 0; column < first.size(); ++column)
-    counts &= first[column] == std::to_string(column);
-  if (counts) sign = "it numbers the columns";
-  if (sign != nullptr && tells) {
-    log::shared_warning("{}: the first row is read as column names because {} (data.csv.header sets this)",
-                        file, sign);
-  }
-  return sign != nullptr;
-}
-
-class ColumnFinder {
- public:
-  // rows: the first rows of the file. tells: log guesses.
-  ColumnFinder(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
-               CsvHeader header, bool tells)
-      : file_(file), dialect_(dialect), cells_(rows.front().size()) {
-    if (has_header(file, rows, dialect, header, tells)) names_ = rows.front();
-  }
-
-  // Returns true if the file has the label column; test files of competitions have none.
-  bool has_label(const Columns& training) const {
-    return names_.empty() || training.names.empty() ||
-           std::ranges::count(names_, training.names[training.label]) > 0;
-  }
-
-  Columns find(const CsvOptions& options) const {
-    Columns columns{.names = names_, .dialect = dialect_};
-    std::tie(columns.label, columns.label_reason) = label(options.label);
-    const std::vector<std::size_t> ignored = listed(options.ignore);
-    for (std::size_t column = 0; column < cells_; ++column) {
-      if (column != columns.label && std::ranges::count(ignored, column) == 0)
-        columns.features.push_back(column);
-    }
-    if (columns.features.empty()) {
-      throw DataError(
-          fmt::format("{}: a row has {}; expected a label and at least one number (data.csv.delimiter sets "
-                      "what separates them)",
-                      file_, counted(cells_, "cell")));
-    }
-    return columns;
-  }
-
- private:
-  // The label column, and why it was chosen.
-  std::pair<std::size_t, const char*> label(const std::string& wanted) const {
-    if (wanted != "auto") return {column("data.csv.label", wanted), "set by data.csv.label"};
-    for (const std::string_view name : kLabelNames)
-      for (std::size_t column = 0; column < names_.size(); ++column)
-        if (lower_case(names_[column]) == name) return {column, "chosen by its name"};
-    return {cells_ - 1, "the last column"};
-  }
-
-  std::vector<std::size_t> listed(std::string_view names) const {
-    if (names == "none") return {};
-    std::vector<std::string_view> parts = split_text(names, ',');
-    if (parts.back().empty()) parts.pop_back();  // a comma may end the list
-    std::vector<std::size_t> columns;
-    for (const std::string_view part : parts) columns.push_back(column("data.csv.ignore", trimmed(part)));
-    return columns;
-  }
-
-  std::size_t column(std::string_view key, std::string_view wanted) const {
-    const auto called = std::ranges::find(names_, wanted);
-    if (called != names_.end()) return static_cast<std::size_t>(called - names_.begin());
-    const std::optional<std::int32_t> number = class_of_cell(wanted, {});
-    if (number && *number >= 1 && static_cast<std::size_t>(*number) <= cells_)
-      return static_cast<std::size_t>(*number) - 1;
-    throw ConfigError(fmt::format(
-        "{} = \"{}\": no such column; {} has {}", key, wanted, file_,
-        names_.empty()
-            ? fmt::format("columns 1 to {}, without names", cells_)
-            : fmt::format("the columns {}", printable(fmt::format("{}", fmt::join(names_, ", "))))));
-  }
-
-  std::string file_;
-  CsvDialect dialect_;
-  std::size_t cells_;
-  Cells names_;
-};
-
 // The rows of a split, in the order of its files.
 struct Rows {
   std::string name;  // of the first file
-  Columns columns;
+  CsvColumns columns;
   std::vector<double> values;  // [rows, columns.count()]
   Cells labels;
 
@@ -180,8 +61,8 @@ class RowReader {
       CsvFile file(path, dialect.delimiter);
       Cells cells;
       if (!file.next(cells)) throw DataError(fmt::format("{}: the file is empty", file.name()));
-      const Columns columns =
-          ColumnFinder(file.name(), first, dialect, options_.header, tells_).find(options_);
+      const CsvColumns columns =
+          CsvColumnFinder(file.name(), first, dialect, options_.header, tells_).find(options_);
       if (rows.name.empty()) {
         rows.name = file.name();
         rows.columns = columns;
@@ -206,9 +87,9 @@ class RowReader {
     return rows;
   }
 
-  // Logs the guesses, and warnings about decimal commas and columns of row numbers.
+  // Logs the guesses, and warnings about decimal commas and columns that number the rows.
   void tell_table(const Rows& rows) const {
-    const Columns& columns = rows.columns;
+    const CsvColumns& columns = rows.columns;
     log::info("{}: {} rows; {}; the label is {}, {} (data.csv.header and data.csv.label set this)", rows.name,
               rows.size(),
               columns.names.empty() ? "columns have no names" : "the first row names the columns",
@@ -220,9 +101,16 @@ class RowReader {
           rows.name);
     }
     for (std::size_t i = 0; i < columns.count(); ++i) {
-      if (counts_rows(rows, i))
-        log::shared_warning("{}: {} only numbers the rows; data.csv.ignore = \"{}\" leaves it out", rows.name,
-                            columns.describe(columns.features[i]), columns.features[i] + 1);
+      if (!numbers_rows(rows, i)) continue;
+      const std::string number = std::to_string(columns.features[i] + 1);
+      const auto named = std::ranges::find(columns.names, number);
+      const bool names_another =
+          named != columns.names.end() &&
+          static_cast<std::size_t>(named - columns.names.begin()) != columns.features[i];
+      log::shared_warning("{}: {} only numbers the rows; {}", rows.name,
+                          columns.describe(columns.features[i]),
+                          names_another ? "remove it from the file"
+                                        : fmt::format("data.csv.ignore = \"{}\" leaves it out", number));
     }
   }
 
@@ -274,12 +162,24 @@ class RowReader {
     }
   }
 
-  static bool counts_rows(const Rows& rows, std::size_t column) {
+  // Returns true for a column that counts the rows from 0 or 1. In a column with a name that programs give to
+  // such columns, all different whole numbers suffice: rows may be in another order, or missing.
+  static bool numbers_rows(const Rows& rows, std::size_t column) {
     constexpr std::size_t kLeast = 10;
+    constexpr std::string_view kNames[] = {"", "unnamed: 0", "index", "id"};
     const std::size_t width = rows.columns.count();
-    for (std::size_t row = 1; row < rows.size(); ++row)
-      if (rows.values[row * width + column] != rows.values[column] + static_cast<double>(row)) return false;
-    return rows.size() >= kLeast && (rows.values[column] == 0 || rows.values[column] == 1);
+    const auto value = [&](std::size_t row) { return rows.values[row * width + column]; };
+    if (rows.size() < kLeast) return false;
+    bool in_order = value(0) == 0 || value(0) == 1;
+    for (std::size_t row = 1; row < rows.size() && in_order; ++row)
+      in_order = value(row) == value(0) + static_cast<double>(row);
+    const Cells& names = rows.columns.names;
+    if (in_order || names.empty()) return in_order;
+    if (std::ranges::count(kNames, lower_case(names[rows.columns.features[column]])) == 0) return false;
+    std::set<double> different;
+    for (std::size_t row = 0; row < rows.size(); ++row)
+      if (value(row) != std::floor(value(row)) || !different.insert(value(row)).second) return false;
+    return true;
   }
 
   // Adds the row and returns an empty string, or returns what is wrong with it.
@@ -431,13 +331,13 @@ void check_labels(const Rows& rows, const Classes& classes) {
 }
 
 // The files of the test split, unpacked. Throws UnlabelledError if the first has no label column.
-std::vector<fs::path> labelled_files(const DatasetOptions& options, const Columns& training) {
+std::vector<fs::path> labelled_files(const DatasetOptions& options, const CsvColumns& training) {
   const auto lacks_label = [&](const std::vector<fs::path>& files) {
     const fs::path path = unpacked_file(files.front());
     const CsvDialect dialect = dialect_of(path, options.csv.delimiter);
     const std::vector<Cells> first = first_rows(path, dialect.delimiter);
     return !first.empty() &&
-           !ColumnFinder(path.string(), first, dialect, options.csv.header, false).has_label(training);
+           !CsvColumnFinder(path.string(), first, dialect, options.csv.header, false).has_label(training);
   };
   std::vector<fs::path> files = unpacked(files_of(options, Split::test, lacks_label));
   if (lacks_label(files)) {
@@ -466,7 +366,7 @@ std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split) {
     return options.validation_share == 0 || !is_kept_to_test(row, options.validation_share);
   });
   if (split == Split::test) {
-    const Columns columns = rows.columns;
+    const CsvColumns columns = rows.columns;
     const std::string train = rows.name;
     const auto known = [&](const std::string& label) { return classes.find(label).has_value(); };
     RowReader test_reader(options.csv, options.on_error, false);

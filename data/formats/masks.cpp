@@ -86,20 +86,25 @@ struct Pairs {
 
 Pairs pairs_in(const fs::path& folder) {
   std::vector<fs::path> names;
-  std::size_t skipped = 0;
+  std::size_t skipped = 0, folders = 0;
   std::error_code error, unknown;
   fs::directory_iterator entry(folder / kImages, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const fs::path name = entry->path().filename();
-    if (entry->is_directory(unknown)) continue;
-    if (is_image_name(name)) {
+    if (is_of_a_system(name.string())) continue;
+    if (entry->is_directory(unknown)) {
+      ++folders;
+    } else if (is_image_name(name)) {
       names.push_back(name);
-    } else if (!is_of_a_system(name.string())) {
+    } else {
       ++skipped;
     }
   }
   if (error)
     throw IoError(fmt::format("{}: cannot be read: {}", (folder / kImages).string(), error.message()));
+  if (folders > 0)
+    log::shared_warning("{}: {} in it {} not read; move their images, and their masks, out of them",
+                        (folder / kImages).string(), counted(folders, "folder"), folders == 1 ? "is" : "are");
   if (names.empty())
     throw DataError(
         fmt::format("{}: no images (.jpg, .jpeg, .jpe, .jfif, .png)", (folder / kImages).string()));
@@ -213,31 +218,6 @@ class Masks final : public Wrapped {
   std::array<std::int16_t, 256> values_;  // the label of a value
 };
 
-// Masks of two classes often have the values 0 and 255, but 255 is ignored by default.
-void warn_of_ignored_class(const Dataset& masks, const DatasetOptions& options) {
-  constexpr std::int64_t kMasksLookedAt = 8;
-  std::array<bool, 256> found = {};
-  std::int64_t looked_at = 0;
-  std::vector<std::uint8_t> mask;
-  for (const std::int64_t index : some_samples(masks.size(), kMasksLookedAt)) {
-    try {
-      masks.read_own_mask(index, mask);
-    } catch (const DataError&) {  // reported when the mask is read
-      continue;
-    } catch (const IoError&) {
-      continue;
-    }
-    ++looked_at;
-    for (const std::uint8_t pixel : mask) found[pixel] = true;
-  }
-  if (!found[kIgnoredPixel] || std::count(found.begin(), found.begin() + kIgnoredPixel, true) > 1) return;
-  log::shared_warning(
-      "{}: the pixels of {} examined training masks have at most one class, or the value of "
-      "data.masks.ignore_index ({}), which is ignored; if that value marks a class, write the masks with "
-      "values from 0 to {}",
-      options.path, looked_at, options.masks.ignore_index, options.masks.classes - 1);
-}
-
 }  // namespace
 
 std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) {
@@ -269,13 +249,11 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
                                 options.path, shape.width, shape.height));
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < options.masks.classes; ++i) names.push_back(std::to_string(i));
-  auto masks = std::make_unique<Masks>(
+  return std::make_unique<Masks>(
       pairs,
       open_image_list(pairs.images, shape,
                       {.exif = exif, .classes = std::move(names), .any_size = options.resize.size > 0}),
       options);
-  if (split == Split::train && options.masks.classes > 1) warn_of_ignored_class(*masks, options);
-  return masks;
 }
 
 }  // namespace lockstep

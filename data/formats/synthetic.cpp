@@ -23,11 +23,11 @@ std::uint32_t high(std::int64_t value) { return static_cast<std::uint32_t>(value
 static_assert(std::endian::native == std::endian::little, "bytes of words are the same everywhere");
 
 // The brightness of a pattern's cells in one channel, row by row.
-using Cells = std::array<std::uint8_t, sizeof(PhiloxCounter)>;
-static_assert(sizeof(Cells) == kCells * kCells);
+using PatternCells = std::array<std::uint8_t, sizeof(PhiloxCounter)>;
+static_assert(sizeof(PatternCells) == kCells * kCells);
 
-Cells cells_of(std::int64_t label, std::int64_t channel, PhiloxKey key) {
-  return std::bit_cast<Cells>(philox({low(channel), 0, low(label), 0}, key));
+PatternCells cells_of(std::int64_t label, std::int64_t channel, PhiloxKey key) {
+  return std::bit_cast<PatternCells>(philox({low(channel), 0, low(label), 0}, key));
 }
 
 // Noise is made kBlocks blocks at a time, word by word, so that it is vectorized.
@@ -104,7 +104,7 @@ class Synthetic final : public Dataset {
   // Writes a row of pixels from a row of the pattern's cells.
   void draw(std::int64_t label, std::int64_t cell_row, std::vector<std::uint8_t>& row) const {
     for (std::int64_t channel = 0; channel < shape_.channels; ++channel) {
-      const Cells cells = cells_of(label, channel, patterns_);
+      const PatternCells cells = cells_of(label, channel, patterns_);
       for (std::int64_t x = 0; x < shape_.width; ++x) {
         const std::int64_t cell = cell_row * kCells + x * kCells / shape_.width;
         row[static_cast<std::size_t>(x * shape_.channels + channel)] = cells[static_cast<std::size_t>(cell)];

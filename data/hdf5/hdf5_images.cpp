@@ -24,7 +24,9 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/job_signals.h"
+#include "core/text/text.h"
 #include "data/containers/split_files.h"
+#include "data/formats/image_names.h"
 #include "data/formats/readable_file.h"
 #include "data/formats/split_words.h"
 #include "data/hdf5/hdf5_protocol.h"
@@ -238,16 +240,18 @@ class Hdf5Images final : public Dataset {
 constexpr std::string_view kHdf5Endings[] = {".h5", ".hdf5", ".hdf"};
 
 bool is_hdf5_name(const fs::path& path) {
-  return std::ranges::count(kHdf5Endings, path.extension().string()) > 0;
+  return std::ranges::count(kHdf5Endings, lower_case(path.extension().string())) > 0;
 }
 
-// The path itself if it is a file, else the only HDF5 file of the folder; empty if there is not exactly one.
+// The path itself if it is a file, else the only HDF5 file of the folder, apart from hidden ones; empty if
+// there is not exactly one.
 std::vector<fs::path> shared_file(const fs::path& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) return {path};
   std::vector<fs::path> found;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-    if (is_hdf5_name(entry->path())) found.push_back(entry->path());
+    if (is_hdf5_name(entry->path()) && !is_of_a_system(entry->path().filename().string()))
+      found.push_back(entry->path());
   return found.size() == 1 ? found : std::vector<fs::path>();
 }
 

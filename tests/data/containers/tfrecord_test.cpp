@@ -259,6 +259,13 @@ TEST(TfRecord, RecordsOfAnotherFormAreRefusedWithTheMissingFeature) {
                {"byte 0", "\"image/encoded\"", "\"image\"", "data.tfrecord.image"});
   expect_parts(complaint(example(image + bytes_feature("label", "cat"))),
                {"byte 0", "\"image/class/label\"", "data.tfrecord.label"});
+  // One-hot vectors, whose first number is 0 or 1.
+  for (const std::string& list : {field(1, varint(0) + varint(0) + varint(1)),
+                                  varint(1 << 3) + varint(0) + varint(1 << 3) + varint(1)}) {
+    const std::string label = field(1, field(1, "label") + field(2, field(3, list)));
+    expect_parts(complaint(example(image + label)),
+                 {"byte 0", "\"label\"", " numbers", "data.tfrecord.label"});
+  }
   for (const std::string& record : {framed("\xff\xff\xff"), framed(field(1, "\x0a\x7fx"))}) {
     const std::string message = complaint(record);
     expect_parts(message, {"byte 0", "tf.Example"});

@@ -87,6 +87,18 @@ TEST(WebDataset, ASampleWithSeveralDotsInItsNameIsSkippedWithAWarning) {
   EXPECT_EQ(log.find("seg.png"), std::string::npos) << log;
 }
 
+// tar writes links for files that are links, and for files that it has already written under another name.
+TEST(WebDataset, LinksAreSkippedWithAWarning) {
+  const TemporaryFolder folder;
+  folder.write("train.tar", as_bytes(tar_member("folder", "", '2') + tar_sample("a", red_jpeg(10), "1") +
+                                     tar_member("b.jpg", "", '1') + tar_member("b.cls", "", '2') + kTarEnd));
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_webdataset({.path = folder.path()}, Split::train)->size(), 1);
+  const std::string warnings = lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  EXPECT_EQ(std::ranges::count(warnings, '\n'), 1) << warnings;
+  expect_parts(warnings, {"train.tar", "b.jpg"});
+}
+
 TEST(WebDataset, LongNamesOfBothTarFormatsAreRead) {
   const TemporaryFolder folder;
   const std::string long_name = std::string(150, 'd') + "/image";

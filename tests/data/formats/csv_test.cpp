@@ -165,11 +165,11 @@ TEST_F(CsvTables, OneFileThatIsSplitIsReportedOnce) {
 
 TEST_F(CsvTables, MayConsistOfSeveralFiles) {
   write("train-0.csv", "a,label\n1,0\n");
-  write("train-1.csv", "a,label\n2,1\n");
+  write("train-1.CSV", "a,label\n2,1\n");
   write("test.csv", "a,label\n3,0\n");
   EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1}, 0}, {{2}, 1}}));
-  write("train-1.csv", "b,label\n2,1\n");
-  expect_parts(error<DataError>(), {"/train-1.csv", "/train-0.csv"});
+  write("train-1.CSV", "b,label\n2,1\n");
+  expect_parts(error<DataError>(), {"/train-1.CSV", "/train-0.csv"});
 }
 
 TEST_F(CsvTables, CopiesAndSideFilesAreSkippedAndNamed) {
@@ -371,7 +371,11 @@ TEST_F(CsvTables, AHeaderIsDetectedInTheFirstRow) {
                         {"5.1,3.5,setosa\n4.9,3,other\n", 2, false},  // text above text
                         {"id,2019,2020\n1,2,0\n3,4,1\n", 2, true},    // text above numbers
                         {"2019,2020,class\n1,2,cat\n3,4,dog\n", 2, true},
-                        {"0,1,2\n7,2,0\n3,4,1\n", 2, true},           // pandas without names
+                        {"0,1,2\n7,2,0\n3,4,1\n", 2, true},  // pandas without names
+                        {"0,1,2,kind\n7,2,9,cat\n3,4,8,dog\n", 2, true},
+                        {",0,1,2,kind\n0,7,2,9,cat\n1,3,4,8,dog\n", 2, true},
+                        {"0,1,2,cat\n7,2,9,cat\n3,4,8,dog\n", 3, false},
+                        {"1,2,y\n3,4,n\n5,6,y\n", 3, false},          // a class, not the label's name
                         {"?,2,0\n3,4,1\n5,6,0\n7,8,1\n", 3, false}};  // a missing number
   for (const Case& each : cases) {
     SCOPED_TRACE(each.text);
@@ -406,12 +410,25 @@ TEST_F(CsvTables, ALabelColumnWithTooManyClassesIsRefusedOrReported) {
 }
 
 TEST_F(CsvTables, AColumnOfRowNumbersIsReported) {
-  std::string text = ",x,label\n";
-  for (int i = 0; i < 20; ++i) text += fmt::format("{},{},{}\n", i, i % 3, i % 2);
-  write("train.csv", text);
-  testing::internal::CaptureStderr();
-  open();
-  expect_parts(testing::internal::GetCapturedStderr(), {"warning", "column 1", "data.csv.ignore = \"1\""});
+  const auto warning = [&](const std::string& name, int factor, const std::string& other = "x",
+                           const std::string& fraction = "") {
+    std::string text = name + "," + other + ",label\n";
+    for (int i = 0; i < 20; ++i) text += fmt::format("{}{},{},{}\n", i * factor % 20, fraction, i % 3, i % 2);
+    write("train.csv", text);
+    testing::internal::CaptureStderr();
+    open();
+    return lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  };
+  const std::vector<std::string> told = {"column 1", "data.csv.ignore = \"1\""};
+  for (const char* name : {"", "Id", "size"}) expect_parts(warning(name, 1), told);
+  // In another order, as after a shuffle.
+  for (const char* name : {"", "Unnamed: 0", "Id"}) expect_parts(warning(name, 7), told);
+  EXPECT_EQ(warning("size", 7), "");
+  EXPECT_EQ(warning("index", 7, "x", ".5"), "") << "a measured index";
+  // Where a column is called "1", the number 1 would name that column.
+  const std::string of_numbers = warning("", 7, "1");
+  expect_parts(of_numbers, {"column 1"});
+  EXPECT_EQ(of_numbers.find("data.csv.ignore"), std::string::npos) << of_numbers;
 }
 
 TEST_F(CsvTables, UnlabelledTestRowsAreReplacedByValidationRows) {

@@ -59,9 +59,12 @@ class MaskFolder : public ::testing::Test {
 
 TEST_F(MaskFolder, PairsImagesWithMasksOfTheSameName) {
   write_bytes(folder_.path() / "train/images/5.bmp", {1});
+  write_bytes(folder_.path() / "train/images/more/6.png", {1});
   testing::internal::CaptureStderr();
   const auto train = open_dataset(options(), Split::train), test = open_dataset(options(), Split::test);
-  expect_parts(testing::internal::GetCapturedStderr(), {"info", "train/images", "1 file"});
+  const std::string log = testing::internal::GetCapturedStderr();
+  expect_parts(lines_naming(log, "info"), {"train/images", "1 file"});
+  expect_parts(lines_naming(log, "warning"), {"train/images", "1 folder"});
   EXPECT_EQ(train->size(), 4);
   EXPECT_EQ(test->size(), 1);
   EXPECT_EQ(train->classes(), 3);
