@@ -6,8 +6,8 @@
 // Calls run in order on the given stream. On the CPU, calls on a compute stream run inline and must come from
 // one thread per process, because they share one OpenMP team. Functions over flat memory (elementwise,
 // optimizers, codecs) accept any stream: a worker stream runs them in order on Stream::threads() threads,
-// which are separate from the compute stream's and run concurrently with it. Planned kernels, dropout, the
-// loss and the class counts require a compute stream.
+// which are separate from the compute stream's and run concurrently with it. Planned kernels and all other
+// functions require a compute stream, unless a comment below says "on any stream".
 #pragma once
 
 #include <memory>

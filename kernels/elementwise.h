@@ -88,7 +88,8 @@ struct FiniteCheck {
 };
 
 // The sum of squares in kSquareSums parts, which the caller adds up. Each part is a sum of doubles in an
-// order that depends only on type and count. With Write::accumulate the parts are added to the existing ones.
+// order that depends only on type, count and, on a CPU, its instruction set. With Write::accumulate the parts
+// are added to the existing ones.
 inline constexpr std::int64_t kSquareSums = 128;
 struct SquareSum {
   DType type = DType::f32;

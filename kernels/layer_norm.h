@@ -27,7 +27,7 @@ struct LayerNormForward {
   const float* scale = nullptr;         // [features]
   const float* shift = nullptr;         // [features]
   void* y = nullptr;                    // may be x, unless a backward follows
-  LayerNormMoments* moments = nullptr;  // [batch]; written for backward
+  LayerNormMoments* moments = nullptr;  // [batch]; written for backward; null: not wanted
 };
 
 struct LayerNormBackward {

@@ -35,6 +35,7 @@ class PoolingKernel {
   std::size_t saved_bytes() const { return saved_bytes_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
+  // saved may be null if no backward follows.
   virtual void forward(Stream& stream, const void* input, void* output, void* saved, void* scratch) = 0;
   virtual void backward(Stream& stream, const void* output_gradient, const void* saved, void* input_gradient,
                         void* scratch) = 0;

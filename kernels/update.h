@@ -127,14 +127,25 @@ struct Restore {
   float* to = nullptr;
 };
 
-// The first step's m is g, because m starts at zero. For segments whose gradient already has momentum, g is
-// weight_decay * value, and the gradient is applied directly: value -= learning_rate * gradient in addition.
+// Below, gradient is without the loss scale, and clipped; m and v are the state, which starts at zero.
+
+// As in PyTorch:
+//   g = gradient + weight_decay * value
+//   m = momentum * m + g
+//   value -= learning_rate * (nesterov ? g + momentum * m : m)
+// For segments whose gradient already has momentum, g is weight_decay * value, and the gradient is applied
+// directly: value -= learning_rate * gradient in addition.
 struct SgdUpdate {
   float* momentum_buffer = nullptr;
   float momentum = 0;
   bool nesterov = false;
 };
 
+// Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. In step t:
+//   g = gradient + penalty * value
+//   m = beta1 * m + (1 - beta1) * g
+//   v = beta2 * v + (1 - beta2) * g^2
+//   value -= learning_rate * (weight_decay * value + m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon))
 // epsilon > 0 keeps zero values with zero gradients at zero.
 struct AdamWUpdate {
   float* first_moment = nullptr;
@@ -150,6 +161,11 @@ struct SquaredNorms {
   double gradient = 0;
 };
 
+// You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017. With the norms of the
+// segment:
+//   r = trust_coefficient * |value| / (|gradient| + weight_decay * |value| + epsilon)
+//   m = momentum * m + r * (gradient + weight_decay * value)
+//   value -= learning_rate * m
 // r is 1 if a norm is zero, and for segments that are not adaptive. The result does not depend on the number
 // of threads: norms are summed chunk by chunk, in order.
 struct LarsUpdate {

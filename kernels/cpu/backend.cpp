@@ -11,25 +11,15 @@
 namespace lockstep {
 namespace {
 
-std::string isa_name() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41:
-      return "SSE4.1";
-    case dnnl::cpu_isa::avx:
-      return "AVX";
-    case dnnl::cpu_isa::avx2:
-    case dnnl::cpu_isa::avx2_vnni:
-      return "AVX2";
-    case dnnl::cpu_isa::avx512_core:
-    case dnnl::cpu_isa::avx512_core_vnni:
-      return "AVX-512";
-    case dnnl::cpu_isa::avx512_core_bf16:
-      return "AVX-512 with bf16";
-    case dnnl::cpu_isa::avx512_core_amx:
-      return "AVX-512 with AMX";
-    default:
-      return "an unknown instruction set";
-  }
+// The largest named set that oneDNN uses; newer sets contain these.
+std::string_view isa_name() {
+  if (onednn_has(dnnl::cpu_isa::avx512_core_amx)) return "AVX-512 with AMX";
+  if (onednn_has(dnnl::cpu_isa::avx512_core_bf16)) return "AVX-512 with bf16";
+  if (onednn_has(dnnl::cpu_isa::avx512_core)) return "AVX-512";
+  if (onednn_has(dnnl::cpu_isa::avx2)) return "AVX2";
+  if (onednn_has(dnnl::cpu_isa::avx)) return "AVX";
+  if (onednn_has(dnnl::cpu_isa::sse41)) return "SSE4.1";
+  return "an unknown instruction set";
 }
 
 }  // namespace

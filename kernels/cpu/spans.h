@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Elementwise operations over one span of memory, on the calling thread; larger operations distribute spans
-// over threads. Compiled for several instruction sets, chosen at run time. All give the same bits, because no
-// operation fuses a multiplication and an addition.
+// over threads. Compiled for several instruction sets, chosen at run time. All give the same bits, because
+// spans.cpp is compiled without fused multiply-add.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/batch_norm.h"
 
+#include <cmath>
 #include <iterator>
 
 #include <gtest/gtest.h>
@@ -237,6 +238,25 @@ TEST(BatchNorm, RepresentableGradientsDoNotUnderflow) {
     const Values small = x_gradient_of_multiples(layout, 0x1p40f, 0x1p-40f, 0x1p-30f);
     for (std::size_t i = 0; i < usual.size(); ++i)
       ASSERT_NEAR(small[i], std::ldexp(static_cast<double>(usual[i]), -90), 0x1p-135) << "at " << i;
+  }
+}
+
+TEST(BatchNorm, GradientsThatTheActivationBlocksMayBeInfinite) {
+  for (const bool residual : {false, true}) {
+    for (const Layout& layout : layouts_for({3, 17, 5, 5})) {
+      SCOPED_TRACE(fmt::format("{}, residual {}", layout.describe(), residual));
+      BatchNormCase c(layout, {.activation = Activation::relu, .residual = residual});
+      c.forward_training();
+      const Values y = c.y_memory.plain();
+      for (std::size_t i = 0; i < y.size(); ++i) c.y_gradient[i] = y[i] == 0 ? HUGE_VALF : 1.0f;
+      const PlannedMemory given(layout, c.y_gradient);
+      PlannedMemory x_gradient(layout);
+      GuardedMemory scale_gradient(c.scale.size() * sizeof(float)),
+          shift_gradient(c.scale.size() * sizeof(float));
+      c.backward(given, x_gradient, scale_gradient, shift_gradient, Write::overwrite);
+      for (const Values& gradient : {x_gradient.plain(), scale_gradient.values(), shift_gradient.values()})
+        for (const float value : gradient) ASSERT_TRUE(std::isfinite(value));
+    }
   }
 }
 

@@ -249,13 +249,17 @@ TEST_P(Elementwise, ACastMayMultiply) {
   }
 }
 
+// The product is rounded before it is added, at every instruction set.
 TEST_P(Elementwise, ACastMayAddToTheDestination) {
-  const float factor = 0x1p-3f;
+  const float factor = 0.37f;
   for (const std::int64_t count : kElementCounts) {
     const Values sums = random_values(count, "sums"), x = random(count, "x"),
                  narrow_sums = random(count, "n");
     for (const float* times : {static_cast<const float*>(nullptr), &factor}) {
-      const float by = times == nullptr ? 1 : *times;
+      // In fp64 the product is exact, so that the compiler cannot fuse it with the sum.
+      const auto product = [by = times == nullptr ? 1.0 : double{*times}](float value) {
+        return static_cast<float>(by * double{value});
+      };
       const GuardedMemory wide(sums), narrow = memory(x), narrow_sum = memory(narrow_sums);
       backend_.cast(stream_, {.count = count,
                               .from_type = type_,
@@ -265,7 +269,7 @@ TEST_P(Elementwise, ACastMayAddToTheDestination) {
                               .factor = times,
                               .write = Write::accumulate});
       Values added(x.size());
-      for (std::size_t i = 0; i < x.size(); ++i) added[i] = sums[i] + by * x[i];
+      for (std::size_t i = 0; i < x.size(); ++i) added[i] = sums[i] + product(x[i]);
       EXPECT_EQ(wide.values(), added) << count;
       backend_.cast(stream_, {.count = count,
                               .to_type = type_,
@@ -273,7 +277,7 @@ TEST_P(Elementwise, ACastMayAddToTheDestination) {
                               .to = narrow_sum.data(),
                               .factor = times,
                               .write = Write::accumulate});
-      expect_elements(narrow_sum, count, [&](std::int64_t i) { return narrow_sums[i] + by * added[i]; });
+      expect_elements(narrow_sum, count, [&](std::int64_t i) { return narrow_sums[i] + product(added[i]); });
       EXPECT_TRUE(wide.margin_intact() && narrow.margin_intact());
     }
   }

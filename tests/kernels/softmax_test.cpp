@@ -71,5 +71,16 @@ TEST(Softmax, LargeInputsDoNotOverflow) {
   EXPECT_EQ(y[2], 0);
 }
 
+// As in PyTorch: a row with NaN or infinity, or of -infinity alone, is NaN.
+TEST(Softmax, RowsWithoutALargestNumberAreNan) {
+  Stream stream(Device{}, StreamUse::compute);
+  const float nan = std::nanf(""), infinity = HUGE_VALF;
+  const Values x = {1, nan, 2, infinity, 0, 1, -infinity, -infinity, -infinity, -infinity, 3, 3};
+  Values y(x.size());
+  backend_for(Device{}).softmax_forward(stream, {{.batch = 4, .channels = 3}, x.data(), y.data()});
+  for (std::size_t i = 0; i < 9; ++i) EXPECT_TRUE(std::isnan(y[i])) << i;
+  EXPECT_EQ(Values(y.begin() + 9, y.end()), (Values{0, 0.5f, 0.5f}));
+}
+
 }  // namespace
 }  // namespace lockstep
