@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdlib>
 
+#include <fmt/ranges.h>
+
 #include "core/error.h"
 
 namespace lockstep {
@@ -24,7 +26,7 @@ InstructionSet largest_of_processor() {
 
 InstructionSet largest_allowed() {
   const char* value = std::getenv("LOCKSTEP_MAX_CPU_ISA");
-  if (value == nullptr) return InstructionSet::avx512;
+  if (value == nullptr || *value == '\0') return InstructionSet::avx512;
   const auto found = std::ranges::find(kNames, std::string_view(value));
   if (found == kNames.end()) {
     throw ConfigError(

@@ -16,7 +16,7 @@ namespace lockstep {
 enum class InstructionSet { baseline, avx2, avx512 };  // avx2: with FMA; avx512: its foundation, AVX-512F
 
 // The largest set that the processor has and LOCKSTEP_MAX_CPU_ISA allows; constant for the process. Throws
-// ConfigError if the variable has an unknown value.
+// ConfigError if the variable has an unknown value; an empty one counts as not set.
 InstructionSet instruction_set();
 std::string_view name_of(InstructionSet set);  // as in LOCKSTEP_MAX_CPU_ISA
 // The number of floats in a vector register: 4, 8 or 16.
