@@ -77,11 +77,7 @@ FixedBatch::FixedBatch(const Dataset& dataset, std::int64_t batch, Device device
 }
 
 BenchNetwork::BenchNetwork(const BenchOptions& o)
-    : graph({.batch = o.batch,
-             .height = o.image,
-             .width = o.image,
-             .channels = o.channels,
-             .classes = o.classes}),
+    : graph(o.input()),
       choices(o.kernels == "time" ? ChooseBy::time : ChooseBy::name, o.kernels),
       self(make_self_communicator(o.where())) {
   Backend& backend = backend_for(o.where());

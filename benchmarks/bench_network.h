@@ -36,6 +36,9 @@ struct BenchOptions {
   bool recompute = false;
   std::string json;  // file of the result; empty: none
 
+  GraphInput input() const {
+    return {.batch = batch, .height = image, .width = image, .channels = channels, .classes = classes};
+  }
   Device where() const { return {.kind = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu}; }
   void add_flags(BenchProgram& program);
   // add_flags() without --kernels, --precision, --device and --recompute, for benchmarks that do not use

@@ -11,7 +11,6 @@ has its own machine, versions, revision, date and command. The part's are those 
 
 Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -86,8 +85,7 @@ TASKS = {
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"codec_accuracy.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("codec_accuracy.py", __doc__)
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
     parser.add_argument("--task", choices=list(TASKS), default="fashion_mnist_cnn")
     parser.add_argument("--data", help="folder of the images (default: the preset's)")
@@ -128,11 +126,9 @@ def train(options, task, way, seed, folder):
                 f"train.epochs={options.epochs or task.epochs}", f"train.seed={seed}", "train.threads=1", "comm.compress_within_node=true", "comm.timeout_seconds=1e6",
                 f'run.dir="{run_dir}"', *([f'data.path="{options.data}"'] if options.data else [])]
     command = [*training_runs.launcher(task.ranks), f"{options.bin}/lockstep", "train", task.config,
-               *(part for setting in settings for part in ("--set", setting))]
-    done = suite.execute(command, environment={"OMP_WAIT_POLICY": "passive"})
-    if done.status != "ok":
-        raise training_runs.Failed(f"{done.text}: {done.reason}")
-    return curve_of([json.loads(text) for text in (run_dir / "metrics.jsonl").read_text().splitlines()])
+               *training_runs.overrides(settings)]
+    training_runs.succeeded(suite.execute(command, environment={"OMP_WAIT_POLICY": "passive"}))
+    return curve_of(training_runs.lines_of(run_dir / "metrics.jsonl"))
 
 
 def runs_of(part, way):
@@ -277,4 +273,4 @@ def run(options, arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(training_runs.main("codec_accuracy.py", parse_arguments, run, draw, sys.argv[1:]))
+    sys.exit(training_runs.main("codec_accuracy.py", parse_arguments, run, sys.argv[1:], draw))

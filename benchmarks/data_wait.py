@@ -7,13 +7,12 @@ files.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
-import argparse
-import json
 import pathlib
 import statistics
 import sys
 import tempfile
 
+import record
 import suite
 import training_runs
 
@@ -25,8 +24,7 @@ COMPUTED = {"cifar10": (32, 32), "imagenet": (224, 224)}
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"data_wait.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("data_wait.py", __doc__)
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
     parser.add_argument("--presets", nargs="+", choices=list(PRESETS), default=list(PRESETS))
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
@@ -54,18 +52,15 @@ def measure(options, preset, ranks):
     data, _ = data_of(preset, options)
     with tempfile.TemporaryDirectory() as folder:
         told = [f"run.dir={folder}/run", f"train.steps={options.steps or steps}", "world.device=cpu", *settings, *data]
-        command = [options.lockstep, "train", preset, *(part for setting in told for part in ("--set", setting))]
-        done = suite.execute([*training_runs.launcher(ranks), *command])
-        if done.status != "ok":
-            raise training_runs.Failed(f"{done.text}: {done.reason}")
-        accounts = [json.loads(line)["account"] for line in (pathlib.Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
+        command = [options.lockstep, "train", preset, *training_runs.overrides(told)]
+        training_runs.succeeded(suite.execute([*training_runs.launcher(ranks), *command]))
+        accounts = [line["account"] for line in training_runs.lines_of(pathlib.Path(folder) / "run/metrics.jsonl")]
     seconds = sum(sum(account.values()) for account in accounts)
     return {"share": sum(account["data_wait"] for account in accounts) / seconds,
             "step_ms": 1e3 * seconds / (options.steps or steps)}
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
+def run(options, _):
     rows = []
     for preset in options.presets:
         turns = suite.take_turns({ranks: lambda ranks=ranks, preset=preset: measure(options, preset, ranks) for ranks in options.ranks},
@@ -78,12 +73,8 @@ def main():
             rows.append(row)
             print(f"{preset:<24} {ranks} ranks {row['step_ms']:8.1f} ms a step, data wait {100 * row['data_wait_share']:.2f} % "
                   f"({100 * min(shares):.2f} to {100 * max(shares):.2f})", flush=True)
-    options.json.write_text(json.dumps({"benchmark": "data_wait", "turns": options.turns, "rows": rows}, indent=1) + "\n")
+    record.write(options.json, {"benchmark": "data_wait", "turns": options.turns, "rows": rows})
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except training_runs.Failed as failure:
-        print(f"data_wait.py: {failure}", file=sys.stderr)
-        sys.exit(70)
+    sys.exit(training_runs.main("data_wait.py", parse_arguments, run, sys.argv[1:]))

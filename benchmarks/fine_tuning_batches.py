@@ -12,7 +12,6 @@ Without --init the weights are random, and the losses say nothing about fine-tun
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
-import argparse
 import pathlib
 import shlex
 import sys
@@ -24,8 +23,7 @@ import training_runs
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"fine_tuning_batches.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("fine_tuning_batches.py", __doc__)
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
     parser.add_argument("--images", type=pathlib.Path,
                         help="folder with train/CLASS/*.jpg and test/CLASS/*.jpg (default: the dataset that --set names)")
@@ -47,10 +45,8 @@ def measure(options, batch, images, folder):
     settings = [*data, "data.loader=stream", f"train.batch={batch}", f"train.steps={options.samples // batch}",
                 "profile.active=0", "run.measure_peak=false", f"run.dir={folder}", *options.more]
     init = ["--init", options.init] if options.init else []
-    done = suite.execute([options.lockstep, "train", "cifar10_resnet18_finetune", *init,
-                          *(word for setting in settings for word in ("--set", setting))])
-    if done.status != "ok":
-        raise training_runs.Failed(f"{done.text}: {done.reason}")
+    training_runs.succeeded(suite.execute([options.lockstep, "train", "cifar10_resnet18_finetune", *init,
+                                           *training_runs.overrides(settings)]))
     last = training_runs.lines_of(folder / "metrics.jsonl")[-1]
     if last["steps"] * batch != options.samples:
         raise training_runs.Failed(f"batch {batch}: the dataset has fewer than {options.samples} training samples")
@@ -66,26 +62,20 @@ def line_of(row):
             f" {row['memory_bytes'] / 2**30:6.2f} GiB  train loss {row['train_loss']:.3f}  test loss {row['test_loss']:.3f}")
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
+def run(options, arguments):
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        try:
-            images = training_runs.first_images(options.images, folder / "images",
-                                                {"train": None, "test": options.test_samples}) if options.images else None
-            for batch in options.batches:
-                rows.append(measure(options, batch, images, folder / f"batch_{batch}"))
-                print(line_of(rows[-1]), flush=True)
-        except (training_runs.Failed, OSError) as error:
-            print(f"fine_tuning_batches.py: {error}", file=sys.stderr)
-            return 70
-    command = shlex.join(["benchmarks/fine_tuning_batches.py", *sys.argv[1:]])
+        images = training_runs.first_images(options.images, folder / "images",
+                                            {"train": None, "test": options.test_samples}) if options.images else None
+        for batch in options.batches:
+            rows.append(measure(options, batch, images, folder / f"batch_{batch}"))
+            print(line_of(rows[-1]), flush=True)
+    command = shlex.join(["benchmarks/fine_tuning_batches.py", *arguments])
     result = {"benchmark": "fine_tuning_batches", **record.circumstances(command, options.lockstep),
               "weights": "of a file" if options.init else "random", "settings": options.more, "rows": rows}
     record.write(options.json, result)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(training_runs.main("fine_tuning_batches.py", parse_arguments, run, sys.argv[1:]))

@@ -1,28 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measures how long a start takes: wall time of `lockstep plan`, which is a start without the training. The first
-start times kernels, and later ones read the choices from the cache. Images are 32x32, the batch is 64."""
+start times kernels, and later ones read the choices from the cache. Images are 32x32, the batch is 64.
 
-import argparse
-import json
+Exit codes: 0, 64 wrong command line, 70 a program failed."""
+
 import pathlib
 import statistics
+import sys
 import tempfile
 
+import record
 import suite
 import training_runs
-
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 def start(options, model, images, cache):
     settings = {"data.path": images, "model.name": model, "train.batch": 64, "train.threads": options.threads,
                 "train.precision": options.precision, "kernels.cache": cache}
-    run = suite.execute([options.lockstep, "plan", "fashion_mnist_cnn",
-                         *[part for name, value in settings.items() for part in ("--set", f"{name}={value}")]])
-    if run.status != "ok":
-        raise SystemExit(f"{run.text}: {run.reason}")
-    return run.seconds
+    done = suite.execute([options.lockstep, "plan", "fashion_mnist_cnn", *training_runs.overrides(settings)])
+    return training_runs.succeeded(done).seconds
 
 
 def measure(options, model, images):
@@ -36,18 +33,24 @@ def measure(options, model, images):
             "first_median": statistics.median(first), "later_median": statistics.median(later)}
 
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--lockstep", default=HERE.parent / "build/cpu/bin/lockstep", type=pathlib.Path)
-parser.add_argument("--models", nargs="+", default=["resnet18", "resnet50"])
-parser.add_argument("--precision", default="fp32")
-parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--rounds", type=int, default=3, help="first starts of each network; each is followed by three later ones")
-parser.add_argument("--json", type=pathlib.Path, help="write every start to this file")
-options = parser.parse_args()
+def parse_arguments(arguments):
+    parser = training_runs.argument_parser("first_start.py", __doc__)
+    parser.add_argument("--lockstep", default=training_runs.ROOT / "build/cpu/bin/lockstep", type=pathlib.Path)
+    parser.add_argument("--models", nargs="+", default=["resnet18", "resnet50"])
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3, help="first starts of each network; each is followed by three later ones")
+    parser.add_argument("--json", type=pathlib.Path, help="write every start to this file")
+    return parser.parse_args(arguments)
 
-with tempfile.TemporaryDirectory() as folder:
-    training_runs.write_images(pathlib.Path(folder), train=640, test=128, side=32)
-    rows = [measure(options, model, folder) for model in options.models]
-if options.json:
-    options.json.write_text(json.dumps({"threads": options.threads, "precision": options.precision, "starts": rows},
-                                       indent=1) + "\n")
+
+def run(options, _):
+    with tempfile.TemporaryDirectory() as folder:
+        training_runs.write_images(pathlib.Path(folder), train=640, test=128, side=32)
+        rows = [measure(options, model, folder) for model in options.models]
+    if options.json:
+        record.write(options.json, {"threads": options.threads, "precision": options.precision, "starts": rows})
+
+
+if __name__ == "__main__":
+    sys.exit(training_runs.main("first_start.py", parse_arguments, run, sys.argv[1:]))

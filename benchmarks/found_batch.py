@@ -6,21 +6,19 @@ of samples/s over all turns) and the seconds that the search took.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
-import argparse
 import json
-import os
 import pathlib
 import statistics
 import sys
 import tempfile
 
+import record
 import suite
 import training_runs
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"found_batch.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("found_batch.py", __doc__)
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--turns", type=int, default=5)
@@ -32,18 +30,14 @@ def parse_arguments(arguments):
     return parser.parse_args(arguments)
 
 
-def run(options, *words):
-    done = suite.execute([*(training_runs.launcher(options.ranks) if options.ranks > 1 else []), options.lockstep, *words])
-    if done.status != "ok":
-        raise training_runs.Failed(f"{done.text}: {done.reason}")
-
-
-def told(settings):
-    return [word for setting in settings for word in ("--set", setting)]
+def lockstep(options, *words):
+    launch = training_runs.launcher(options.ranks) if options.ranks > 1 else []
+    training_runs.succeeded(suite.execute([*launch, options.lockstep, *words]))
 
 
 def train(options, preset, settings, steps, folder):
-    run(options, "train", preset, *told([*settings, f"train.steps={steps}", "run.measure_peak=false", f"run.dir={folder}"]))
+    settings = [*settings, f"train.steps={steps}", "run.measure_peak=false", f"run.dir={folder}"]
+    lockstep(options, "train", preset, *training_runs.overrides(settings))
     epochs = training_runs.lines_of(folder / "metrics.jsonl")
     seconds = sum(epoch["train_seconds"] for epoch in epochs)
     return sum(epoch["samples_per_second"] * epoch["train_seconds"] for epoch in epochs) / seconds
@@ -52,7 +46,8 @@ def train(options, preset, settings, steps, folder):
 def examine(options, configuration, folder):
     preset, *given = configuration.split(",")
     settings = [*options.more, *given]
-    run(options, "find-batch", preset, "--seconds", options.seconds, "--out", folder / "found", *told([*settings, f"run.dir={folder / 'found'}"]))
+    lockstep(options, "find-batch", preset, "--seconds", options.seconds, "--out", folder / "found",
+             *training_runs.overrides([*settings, f"run.dir={folder / 'found'}"]))
     found = json.loads((folder / "found" / "found_batch.json").read_text())
     before, after = found["configured"], found["recommended"]
     result = {"configuration": configuration, "configured": before, "recommended": after, "seconds": found["seconds"],
@@ -81,20 +76,14 @@ def line_of(result):
     return text + f"  promised {result['promised']:.2f}x  gained {result['gained']:.2f}x ({min(result['gains']):.2f} to {max(result['gains']):.2f})"
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
+def run(options, _):
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for number, configuration in enumerate(options.configurations):
             results.append(examine(options, configuration, pathlib.Path(folder) / str(number)))
             print(line_of(results[-1]), flush=True)
-    options.json.write_text(json.dumps({"benchmark": "found_batch", "cores": os.cpu_count(), "ranks": options.ranks, "results": results}, indent=1) + "\n")
-    return 0
+    record.write(options.json, {"benchmark": "found_batch", "ranks": options.ranks, "results": results})
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except training_runs.Failed as failure:
-        print(f"found_batch.py: {failure}", file=sys.stderr)
-        sys.exit(70)
+    sys.exit(training_runs.main("found_batch.py", parse_arguments, run, sys.argv[1:]))

@@ -66,8 +66,7 @@ std::vector<double> rates_of(const GossipOptions& o, const Turn& turn, Communica
   const SlowImages images(o, ranks * o.batch * o.steps,
                           1e-3 * o.batch_ms / static_cast<double>(o.batch) * factor);
   const RandomImages test_images(o, ranks * o.batch);
-  Graph graph(
-      {.batch = o.batch, .height = o.image, .width = o.image, .channels = o.channels, .classes = o.classes});
+  Graph graph(o.input());
   build_network(graph, {.name = o.model});
   KernelChoices first;
   Network network(graph, {.choices = &first});

@@ -60,12 +60,7 @@ struct GuardOptions : BenchOptions {
 // A rank's training, before its first step.
 struct GuardedTraining {
   GuardedTraining(const GuardOptions& o, Communicator& communicator)
-      : images(o, communicator.size() * o.batch * 4),
-        graph({.batch = o.batch,
-               .height = o.image,
-               .width = o.image,
-               .channels = o.channels,
-               .classes = o.classes}) {
+      : images(o, communicator.size() * o.batch * 4), graph(o.input()) {
     build_network(graph, {.name = o.model});
     KernelChoices first;
     network.emplace(graph, NetworkOptions{.choices = &first});

@@ -14,13 +14,13 @@ its advice.
 Exit codes: 0 each cause was reported, 1 one was not, 64 wrong command line, 70 a program failed."""
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
 import sys
 import tempfile
 
+import record
 import suite
 import training_runs
 
@@ -30,8 +30,7 @@ MLP = {"model.name": "mlp", "world.device": "cpu", "train.threads": 1, "train.ba
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"idle_causes.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("idle_causes.py", __doc__)
     parser.add_argument("--build", type=pathlib.Path, default=training_runs.ROOT / "build/cpu")
     parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--repeats", type=int, default=3)
@@ -83,10 +82,9 @@ def train(options, case, folder, settings, before, flags):
     program = options.build / "bin" / ("lockstep-emulated" if case.cause == "memory" else "lockstep")
     # Emulated devices have the same names in every job: separate claims keep other jobs' devices apart.
     environment = {"LOCKSTEP_CLAIMS": os.environ.get("LOCKSTEP_CLAIMS", str(folder))}
-    words = [word for key, value in {**settings, "run.dir": folder}.items() for word in ("--set", f"{key}={value}")]
-    done = suite.execute([*training_runs.launcher(case.ranks), *before, program, "train", case.preset, *words, *flags], environment=environment)
-    if done.status != "ok":
-        raise training_runs.Failed(f"{done.text}: {done.reason}")
+    words = training_runs.overrides({**settings, "run.dir": folder})
+    command = [*training_runs.launcher(case.ranks), *before, program, "train", case.preset, *words, *flags]
+    training_runs.succeeded(suite.execute(command, environment=environment))
 
 
 def rate_of(folder):
@@ -129,14 +127,12 @@ def row_of(case, was, told, event):
 
 
 def pack(options, folder):
-    done = suite.execute([options.build / "bin/lockstep", "pack", "cifar10_resnet18", folder, "--set", "data.format=image_folder", "--set",
-                          f"data.path={options.images}", "--set", "data.resize=8"])
-    if done.status != "ok":
-        raise training_runs.Failed(f"{done.text}: {done.reason}")
+    settings = {"data.format": "image_folder", "data.path": options.images, "data.resize": 8}
+    training_runs.succeeded(suite.execute([options.build / "bin/lockstep", "pack", "cifar10_resnet18", folder,
+                                           *training_runs.overrides(settings)]))
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
+def run(options, _):
     rows = []
     with tempfile.TemporaryDirectory() as text:
         folder = pathlib.Path(text)
@@ -148,14 +144,9 @@ def main():
             rows.append(row)
             print(f"{case.cause:<14} promised {row.get('promised_percent') or 0:+6.0f} %  gained {row.get('gained_percent', 0):+6.0f} %  "
                   f"{row.get('said', 'no event')}", flush=True)
-    options.json.write_text(json.dumps({"benchmark": "idle_causes", "cores": os.cpu_count(), "repeats": options.repeats, "rows": rows},
-                                       indent=1) + "\n")
+    record.write(options.json, {"benchmark": "idle_causes", "repeats": options.repeats, "rows": rows})
     return 0 if all("said" in row for row in rows) else 1
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except training_runs.Failed as failure:
-        print(f"idle_causes.py: {failure}", file=sys.stderr)
-        sys.exit(70)
+    sys.exit(training_runs.main("idle_causes.py", parse_arguments, run, sys.argv[1:]))

@@ -12,15 +12,15 @@ needed, and F1 of the test images after each step, in fp32. The first images of 
 
 Exit codes: 0 busy for 90 %, 1 not, 64 wrong command line, 70 a program failed."""
 
-import argparse
-import json
 import os
 import pathlib
 import re
+import shlex
 import sys
 import tempfile
 
 import chart
+import record
 import suite
 import training_runs
 
@@ -31,8 +31,7 @@ WATCH = {"run.busy_below": ENOUGH, "run.log_every": 10, "run.busy_lines": 3, "ru
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"idle_ladder.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("idle_ladder.py", __doc__)
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
     parser.add_argument("--images", type=pathlib.Path, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--ranks", type=int, default=1)
@@ -47,18 +46,13 @@ def parse_arguments(arguments):
     return options
 
 
-def run(options, ranks, *words):
-    done = suite.execute([*(training_runs.launcher(ranks) if ranks else []), options.lockstep, *words])
-    if done.status != "ok":
-        raise training_runs.Failed(f"{done.text}: {done.reason}")
-
-
-def told(settings):
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+def lockstep(options, ranks, *words):
+    launch = training_runs.launcher(ranks) if ranks else []
+    training_runs.succeeded(suite.execute([*launch, options.lockstep, *words]))
 
 
 def train(options, ranks, settings, folder):
-    run(options, ranks, "train", "cifar10_resnet18", *told({**settings, **WATCH, "run.dir": folder}))
+    lockstep(options, ranks, "train", "cifar10_resnet18", *training_runs.overrides({**settings, **WATCH, "run.dir": folder}))
     epochs = training_runs.lines_of(folder / "metrics.jsonl")
     seconds = sum(epoch["train_seconds"] + epoch.get("evaluations_within", {}).get("seconds", 0) for epoch in epochs)
 
@@ -76,7 +70,7 @@ def follow(options, event, ranks, settings, folder):
     """Applies the advice: returns (ranks, settings, change in words); None if a program cannot apply it."""
     packs = "lockstep pack" in event["text"]
     if packs:
-        run(options, 0, "pack", "cifar10_resnet18", folder / "records", *told(settings))
+        lockstep(options, 0, "pack", "cifar10_resnet18", folder / "records", *training_runs.overrides(settings))
         return ranks, {**settings, "data.format": "records", "data.path": folder / "records"}, "lockstep pack"
     if event["key"]:
         # The images are decoded before the first step, not by the first epoch's steps.
@@ -127,20 +121,14 @@ def draw(result):
                      f"{changes}; {result['date']}")
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
-    if options.redraw:
-        options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
-        return 0
+def run(options, arguments):
     with tempfile.TemporaryDirectory() as folder:
         rungs = climb(options, pathlib.Path(folder))
-    options.json.write_text(json.dumps({"benchmark": "idle_ladder", "cores": os.cpu_count(), "steps": options.steps, "rungs": rungs}, indent=1) + "\n")
+    command = shlex.join(["benchmarks/idle_ladder.py", *arguments])
+    record.write(options.json, {"benchmark": "idle_ladder", **record.circumstances(command, options.lockstep),
+                                "cores": os.cpu_count(), "steps": options.steps, "rungs": rungs})
     return 0 if rungs[-1]["busy"] >= ENOUGH else 1
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except training_runs.Failed as failure:
-        print(f"idle_ladder.py: {failure}", file=sys.stderr)
-        sys.exit(70)
+    sys.exit(training_runs.main("idle_ladder.py", parse_arguments, run, sys.argv[1:], draw))

@@ -16,7 +16,6 @@ A run keeps the parts that it does not measure.
 
 Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
-import argparse
 import json
 import pathlib
 import re
@@ -33,8 +32,7 @@ UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"links_bench.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("links_bench.py", __doc__)
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
     training_runs.add_host_arguments(parser)
     parser.add_argument("--way", choices=["plain", "window", "nccl"], default="plain", help="way of Lockstep's all-reduce (nccl: on GPUs)")
@@ -73,8 +71,7 @@ def run_once(options, link, nodes):
         done = suite.execute(command)
         if done.exit_code == 77:
             raise training_runs.Skipped(suite.last_lines(done.output, 1))
-        if done.status != "ok":
-            raise training_runs.Failed(f"{done.text}: {done.reason}")
+        training_runs.succeeded(done)
         rows = json.loads(file.read_text())["rows"]
     found = {}
     for row in rows:
@@ -143,4 +140,4 @@ def run(options, arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(training_runs.main("links_bench.py", parse_arguments, run, draw, sys.argv[1:]))
+    sys.exit(training_runs.main("links_bench.py", parse_arguments, run, sys.argv[1:], draw))

@@ -7,12 +7,11 @@ possible dataset.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
-import argparse
-import json
 import pathlib
 import sys
 import tempfile
 
+import record
 import suite
 import training_runs
 
@@ -25,8 +24,7 @@ WORKERS = 2
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"loader_suite.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("loader_suite.py", __doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin", help="folder of the built programs")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--turns", type=int, default=9)
@@ -35,26 +33,20 @@ def parse_arguments(arguments):
     return parser.parse_args(arguments)
 
 
-def succeed(run):
-    if run.status != "ok":
-        raise training_runs.Failed(f"{run.text}: {run.reason}")
-    return run
-
-
 def pack(options, name, folder):
     side, images, coding, _, _ = SETS[name]
     settings = ["data.format=synthetic", f"data.synthetic.height={side}", f"data.synthetic.width={side}",
                 f"data.synthetic.train_samples={images}", "data.synthetic.test_samples=100"]
-    succeed(suite.execute([options.bin / "lockstep", "pack", "cifar10_resnet20", folder, "--as", coding,
-                           *(part for setting in settings for part in ("--set", setting))]))
+    training_runs.succeeded(suite.execute([options.bin / "lockstep", "pack", "cifar10_resnet20", folder, "--as", coding,
+                                           *training_runs.overrides(settings)]))
 
 
 def loader_bench(options, name, folder, threads, turns):
     _, _, _, samples, batch = SETS[name]
-    run = succeed(suite.execute_with_json(
-        [options.bin / "loader_bench", "cifar10_resnet20", "--set", "data.format=records", "--set", f"data.path={folder}",
-         "--set", f"train.batch={batch}", "--threads", threads, "--samples", samples, "--turns", turns]))
-    return run.result["result"]
+    settings = {"data.format": "records", "data.path": folder, "train.batch": batch}
+    done = suite.execute_with_json([options.bin / "loader_bench", "cifar10_resnet20", *training_runs.overrides(settings),
+                                    "--threads", threads, "--samples", samples, "--turns", turns])
+    return training_runs.succeeded(done).result["result"]
 
 
 def beside_pytorch(options, folder):
@@ -66,15 +58,14 @@ def beside_pytorch(options, folder):
         return next(row for row in rows if row["stage"] == "loader")
 
     def theirs():
-        run = succeed(suite.execute_with_json(
+        done = training_runs.succeeded(suite.execute_with_json(
             [options.peer, pathlib.Path(__file__).parent / "peers/pytorch_loader.py", "arrays", "--samples", 50000, "--image", 32,
              "--batch", 128, "--workers", WORKERS, "--turns", 1]))
-        return {**run.result, "version": run.result["peer"]}
+        return {**done.result, "version": done.result["peer"]}
     return suite.compare(suite.take_turns({"lockstep": ours, "arrays": theirs}, max(3, options.turns // 2)))
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
+def run(options, _):
     document = {"benchmark": "loader_suite", "sets": {}}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.sets:
@@ -88,12 +79,8 @@ def main():
         if options.peer and "pixels 32x32" in options.sets:
             compared = document["pytorch"] = beside_pytorch(options, pathlib.Path(folder) / "pixels_32x32")
             print(f"beside {compared['pytorch']['version']}'s DataLoader, {WORKERS} workers: {suite.with_spread(compared)} times")
-    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    record.write(options.json, document)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except training_runs.Failed as failure:
-        print(f"loader_suite.py: {failure}", file=sys.stderr)
-        sys.exit(70)
+    sys.exit(training_runs.main("loader_suite.py", parse_arguments, run, sys.argv[1:]))

@@ -2,6 +2,7 @@
 #include "benchmarks/measure.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -109,6 +110,18 @@ double median(std::vector<double> values) {
 
 Spread spread_of(const std::vector<double>& values) {
   return {median(values), *std::ranges::min_element(values), *std::ranges::max_element(values)};
+}
+
+std::optional<std::size_t> first_wrong(std::span<const float> found, std::span<const float> expected) {
+  CHECK(found.size() == expected.size());
+  double largest = 0;
+  for (const float value : expected) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto right = static_cast<double>(expected[i]);
+    const double limit = 1e-2 * std::max(std::min(1.0, largest), std::abs(right));
+    if (!(std::abs(static_cast<double>(found[i]) - right) <= limit)) return i;  // also if it is not a number
+  }
+  return std::nullopt;
 }
 
 ResidentMemory resident_memory() { return {.now = kibibytes("VmRSS"), .peak = kibibytes("VmHWM")}; }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by the benchmarks: their command line, medians, the machine's description and resident memory.
+// Shared by the benchmarks: their command line, medians, comparison of results, the machine's description and
+// resident memory.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +60,10 @@ struct Spread {
   double most = 0;
 };
 Spread spread_of(const std::vector<double>& values);
+
+// The first element whose error exceeds both 1 % of its expected value and 1 % of min(1, the largest expected
+// value): results such as a softmax are far below 1. Both spans have the same size.
+std::optional<std::size_t> first_wrong(std::span<const float> found, std::span<const float> expected);
 
 struct ResidentMemory {
   std::size_t now = 0;

@@ -14,7 +14,6 @@ links that it does not measure.
 
 Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
-import argparse
 import functools
 import json
 import pathlib
@@ -30,8 +29,7 @@ import training_runs
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"overlap_bench.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("overlap_bench.py", __doc__)
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
     parser.add_argument("--links", nargs="+", default=[training_runs.SHARED, "1gbit", "200mbit"])
     parser.add_argument("--buckets", type=float, nargs="+", default=[1, 4, 25], metavar="MIB",
@@ -53,8 +51,6 @@ def parse_arguments(arguments):
                         help="warm-up epochs before the timed one; use more if the first steps are trials, as with codec auto")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every case")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="set this key in lockstep train")
-    parser.add_argument("--more", action="store_true",
-                        help="keep the cases of a link in the file, and add those of this run")
     parser.add_argument("--json", type=pathlib.Path, help="write the result to this file, and a chart (.svg) beside it")
     parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
     options = parser.parse_args(arguments)
@@ -172,24 +168,6 @@ def measure(options, link, folder):
             "rounds": options.rounds, "rows": rows_of(turns)}
 
 
-def case_of(row):
-    return row["bucket_mib"], row["overlap"], row.get("codec", ""), row.get("cross_barrier", False)
-
-
-def with_more(old, part):
-    """Adds to the part the rows that only the older part has, with their revision and date. Throws Failed if their
-    conditions differ."""
-    alike = [name for name in part if name not in ("rows", "command", "date", "revision", "rounds")]
-    different = [name for name in alike if part[name] != old.get(name)]
-    if different:
-        raise training_runs.Failed(f"--more: the cases in the file were measured with other values of {', '.join(different)}")
-    cases = {case_of(row) for row in part["rows"]}
-    measured = {name: old[name] for name in ("revision", "date")}
-    rows = [{**measured, **row} for row in old["rows"] if case_of(row) not in cases] + part["rows"]
-    return {**part, "command": f"{old['command']} && {part['command']}",
-            "rows": sorted(rows, key=lambda row: row["bucket_mib"])}
-
-
 def run(options, arguments):
     document = {"benchmark": "overlap"}
     if options.json and options.json.exists():
@@ -198,13 +176,12 @@ def run(options, arguments):
     for link in options.links:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             part = measure(options, link, pathlib.Path(folder))
-        part = {**record.circumstances(command, f"{options.bin}/lockstep"), **part}
+        document[link] = {**record.circumstances(command, f"{options.bin}/lockstep"), **part}
         print("\n".join(line_of(link, row) for row in part["rows"]), flush=True)
-        document[link] = with_more(document[link], part) if options.more and link in document else part
         if options.json:
             record.write(options.json, document)
             options.json.with_suffix(".svg").write_text(draw(document))
 
 
 if __name__ == "__main__":
-    sys.exit(training_runs.main("overlap_bench.py", parse_arguments, run, draw, sys.argv[1:]))
+    sys.exit(training_runs.main("overlap_bench.py", parse_arguments, run, sys.argv[1:], draw))

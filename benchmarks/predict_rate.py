@@ -6,15 +6,13 @@ the same cores also slow down the computation, which `busy` does not show.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
-import argparse
-import json
-import os
 import pathlib
 import re
 import statistics
 import sys
 import tempfile
 
+import record
 import suite
 import training_runs
 
@@ -22,8 +20,7 @@ TOLD = re.compile(r"([\d,]+) images in ([\d.]+) s: ([\d,]+) images/s, busy (\d+)
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"predict_rate.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("predict_rate.py", __doc__)
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
     parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--models", nargs="+", default=["cnn", "resnet20"])
@@ -32,20 +29,16 @@ def parse_arguments(arguments):
     return parser.parse_args(arguments)
 
 
-def run(*words):
-    done = suite.execute(words)
-    if done.status != "ok":
-        raise training_runs.Failed(f"{done.text}: {done.reason}")
-    return done.output
-
-
 def examine(options, model, folder):
     export = folder / f"{model}.safetensors"
-    run(options.lockstep, "train", "cifar10_resnet20", "--set", f"data.path={options.images}", "--set", f"model.name={model}",
-        "--set", "train.precision=fp32", "--set", "train.steps=20", "--set", f"run.dir={folder / model}", "--export", export)
+    settings = {"data.path": options.images, "model.name": model, "train.precision": "fp32", "train.steps": 20,
+                "run.dir": folder / model}
+    training_runs.succeeded(suite.execute([options.lockstep, "train", "cifar10_resnet20", *training_runs.overrides(settings),
+                                           "--export", export]))
     turns = []
     for _ in range(options.turns):
-        told = TOLD.search(run(options.lockstep, "predict", export, options.images / "test", "--set", "kernels.choose=time"))
+        done = suite.execute([options.lockstep, "predict", export, options.images / "test", "--set", "kernels.choose=time"])
+        told = TOLD.search(training_runs.succeeded(done).output)
         if not told:
             raise training_runs.Failed("lockstep predict printed no rate")
         turns.append({"images": int(told[1].replace(",", "")), "images_per_second": int(told[3].replace(",", "")), "busy": int(told[4]) / 100})
@@ -54,17 +47,11 @@ def examine(options, model, folder):
     return {"model": model, "busy": busy, "turns": turns}
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
+def run(options, _):
     with tempfile.TemporaryDirectory() as folder:
         results = [examine(options, model, pathlib.Path(folder)) for model in options.models]
-    options.json.write_text(json.dumps({"benchmark": "predict_rate", "cores": os.cpu_count(), "results": results}, indent=1) + "\n")
-    return 0
+    record.write(options.json, {"benchmark": "predict_rate", "results": results})
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except training_runs.Failed as failure:
-        print(f"predict_rate.py: {failure}", file=sys.stderr)
-        sys.exit(70)
+    sys.exit(training_runs.main("predict_rate.py", parse_arguments, run, sys.argv[1:]))

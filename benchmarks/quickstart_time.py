@@ -20,6 +20,8 @@ import subprocess
 import tempfile
 import time
 
+import record
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -84,7 +86,7 @@ def main():
         print(f"ratio of seconds, median {result['ratio_median']} ({min(ratios)} to {max(ratios)})")
     print(f"median {result['seconds_median']} s")
     if options.json:
-        options.json.write_text(json.dumps(result))
+        record.write(options.json, result)
 
 
 if __name__ == "__main__":

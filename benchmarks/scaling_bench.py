@@ -16,7 +16,6 @@ for late ranks, slower compute (forward, backward and optimizer), and the rest, 
 
 Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
-import argparse
 import functools
 import os
 import pathlib
@@ -34,8 +33,7 @@ MODES = ("strong", "weak")
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"scaling_bench.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("scaling_bench.py", __doc__)
     parser.add_argument("--bin", default=str(training_runs.ROOT / "build/cpu/bin"), help="folder of the built programs")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="numbers of ranks; must include 1")
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
@@ -173,4 +171,4 @@ def run(options, arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(training_runs.main("scaling_bench.py", parse_arguments, run, draw, sys.argv[1:]))
+    sys.exit(training_runs.main("scaling_bench.py", parse_arguments, run, sys.argv[1:], draw))

@@ -7,12 +7,12 @@ first job to the end of the last one. steps_of_all: steps of the whole grid.
 
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
-import argparse
 import json
 import pathlib
 import sys
 import tempfile
 
+import record
 import suite
 import training_runs
 
@@ -31,8 +31,7 @@ model.cnn.width = {widths}
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.error = lambda message: parser.exit(64, f"sweep_search.py: {message}; see --help\n")
+    parser = training_runs.argument_parser("sweep_search.py", __doc__)
     parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
     parser.add_argument("--epochs", type=int, default=9)
     parser.add_argument("--jobs", type=int, default=2)
@@ -41,28 +40,21 @@ def parse_arguments(arguments):
     return parser.parse_args(arguments)
 
 
-def main():
-    options = parse_arguments(sys.argv[1:])
+def run(options, _):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "sweep.toml"
         file.write_text(SWEEP.format(epochs=options.epochs, jobs=options.jobs, widths=options.widths, folder=folder))
-        done = suite.execute([options.lockstep, "sweep", file, "--json"])
-        if done.status != "ok":
-            raise training_runs.Failed(f"{done.text}: {done.reason}")
+        done = training_runs.succeeded(suite.execute([options.lockstep, "sweep", file, "--json"]))
         outcome = json.loads(done.output[done.output.index("{"):])
     best = next(trial for trial in outcome["trials"] if trial["trial"] == outcome["best"])
     outcome.pop("dir")
     result = {"benchmark": "sweep", "config": "fashion_mnist_cnn", "epochs": options.epochs, "eta": 3,
               "steps_share": outcome["steps"] / outcome["steps_of_all"], **outcome}
-    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    record.write(options.json, result)
     print(f"{len(outcome['trials'])} trials in {outcome['jobs']} jobs and {outcome['seconds']:.0f} s: slots busy "
           f"{100 * outcome['busy_share']:.1f} %, {100 * result['steps_share']:.1f} % of the grid's steps; best "
           f"{100 * best['accuracy']:.2f} % with {best['settings']}")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except training_runs.Failed as failure:
-        print(f"sweep_search.py: {failure}", file=sys.stderr)
-        sys.exit(70)
+    sys.exit(training_runs.main("sweep_search.py", parse_arguments, run, sys.argv[1:]))

@@ -3,6 +3,7 @@
 this machine with links of a given rate (tests/nodes.sh), or on mpirun's hosts, and reads the runs'
 metrics.jsonl."""
 
+import argparse
 import dataclasses
 import json
 import pathlib
@@ -48,6 +49,13 @@ def first_images(images, folder, counts):
     return folder
 
 
+def argument_parser(name, description):
+    """A parser that ends with exit code 64 on a wrong command line."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.error = lambda message: parser.exit(64, f"{name}: {message}; see --help\n")
+    return parser
+
+
 def add_host_arguments(parser):
     parser.add_argument("--mpirun", default="", metavar="WORDS",
                         help="start ranks with these words instead of on this machine: arguments of mpirun, such as \"--host a:4,b:4\", "
@@ -68,6 +76,20 @@ def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
     if ranks % ranks_per_node:
         raise ValueError(f"{ranks} ranks cannot be divided into nodes of {ranks_per_node}")
     return [str(NODES), link, str(ranks // ranks_per_node), str(ranks_per_node)]
+
+
+def overrides(settings):
+    """The words --set KEY=VALUE for a dictionary of settings, or for a list of "KEY=VALUE"."""
+    if isinstance(settings, dict):
+        settings = [f"{key}={value}" for key, value in settings.items()]
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def succeeded(run):
+    """Returns the run. Throws Failed if it failed."""
+    if run.status != "ok":
+        raise Failed(f"{run.text}: {run.reason}")
+    return run
 
 
 def lines_of(path):
@@ -129,8 +151,7 @@ class Training:
                 **STEADY_CODECS}
         config = self.folder / "config.toml"
         config.write_text("".join(f"{name} = {value}\n" for name, value in told.items()))
-        more = [part for setting in [*self.settings, *settings] for part in ("--set", setting)]
-        return [self.lockstep, "train", str(config), *more], run_dir
+        return [self.lockstep, "train", str(config), *overrides([*self.settings, *settings])], run_dir
 
     def run(self, launch, ranks, batch, settings=()):
         """Runs the training and returns its per_step(). Throws Skipped and Failed."""
@@ -140,9 +161,8 @@ class Training:
         done = suite.execute([*launch, *command])
         if done.exit_code == 77:
             raise Skipped(suite.last_lines(done.output, 1))
-        if done.status != "ok":
-            raise Failed(f"{done.text}: {done.reason}")
-        return per_step([json.loads(text) for text in (run_dir / "metrics.jsonl").read_text().splitlines()])
+        succeeded(done)
+        return per_step(lines_of(run_dir / "metrics.jsonl"))
 
 
 def middle(values):
@@ -158,19 +178,18 @@ def tell(name, value, least, most, unit):
     return f"{name} {value:,.1f} {unit} ({least:,.1f} to {most:,.1f})"
 
 
-def main(name, parse_arguments, run, draw, arguments):
-    """Runs a benchmark program and returns its exit code. --redraw FILE only draws the chart of FILE
-    again."""
+def main(name, parse_arguments, run, arguments, draw=None):
+    """Runs a benchmark program and returns its exit code, which is that of run(), or 0. draw: --redraw FILE only
+    draws the chart of FILE again."""
     options = parse_arguments(arguments)
-    if options.redraw:
+    if draw and options.redraw:
         options.redraw.with_suffix(".svg").write_text(draw(json.loads(options.redraw.read_text())))
         return 0
     try:
-        run(options, arguments)
+        return run(options, arguments) or 0
     except Skipped as reason:
         print(reason, file=sys.stderr)
         return 77
-    except Failed as error:
+    except (Failed, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 70
-    return 0

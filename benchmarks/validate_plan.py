@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the step time that `lockstep plan --ranks` predicts for a cluster with measurements. Trains on ranks of one thread, one per
-node, on nodes of this machine (tests/nodes.sh) joined by links of given rates. Each node has the same share
-of the processors, and all shares together do not exceed the machine: so a node computes as fast as it does
+"""Compares the step time that `lockstep plan --ranks` predicts for a cluster with measurements. Trains on ranks of
+one thread, one per node, on nodes of this machine (tests/nodes.sh) joined by links of given rates. Each node has the
+same share of the processors, and all shares together do not exceed the machine: so a node computes as fast as it does
 alone, as on a cluster. The plan is fitted to one rank alone and to two ranks over two links. It predicts two
 ranks over a third link, and three and four ranks over all links. A forward pass overlaps with no all-reduce:
 if it takes much longer than alone (last column), nodes disturbed each other or other programs used the
@@ -17,9 +17,10 @@ sources), and prints the errors. Nothing is fitted to the trainings. A row's err
 GPU does not have: its smaller batch (columns batch and of), another version of the program, and reading images.
 With FILE it also writes the table there:
 
-  benchmarks/validate_plan.py --published benchmarks/results/plan_published.json"""
+  benchmarks/validate_plan.py --published benchmarks/results/plan_published.json
 
-import argparse
+Exit codes: 0, 64 wrong command line, 70 a program failed."""
+
 import json
 import os
 import pathlib
@@ -32,12 +33,11 @@ import record
 import suite
 import training_runs
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
 SPARE = 0.2  # share of the machine's processors for the kernel and the launcher
 LIMIT = 170  # seconds that a run may take
-PUBLISHED = ROOT / "benchmarks/published_scaling.json"
+PUBLISHED = training_runs.ROOT / "benchmarks/published_scaling.json"
 # Only the network's gradients matter to a plan with a given step time, so the batch is small.
 NETWORK = ["data.format=synthetic", "data.synthetic.height=224", "data.synthetic.width=224",
            "data.synthetic.classes=1000", "data.synthetic.train_samples=1000", "data.synthetic.test_samples=1000",
@@ -76,7 +76,7 @@ class Turn:
 
     def lockstep(self, command, **more):
         settings = [*self.settings, *(f"{key.replace('_', '.', 1)}={value}" for key, value in more.items())]
-        return [self.options.lockstep, command, *(word for setting in settings for word in ("--set", setting))]
+        return [self.options.lockstep, command, *training_runs.overrides(settings)]
 
     def train(self, name, steps):
         """Returns a training command and the path of its trace."""
@@ -91,14 +91,12 @@ class Turn:
         """Runs the command to its end. With --again it runs no command that writes a trace."""
         if trace and self.options.again:
             return
-        done = suite.execute(command, LIMIT)
-        if done.status != "ok":
-            sys.exit(f"validate_plan.py: {done.text}: {done.reason}")
+        training_runs.succeeded(suite.execute(command, LIMIT))
 
     def on_nodes(self, nodes, rate, name):
         """Trains on one rank per node and returns the path of the trace."""
         command, trace = self.train(name, self.options.steps)
-        self.run(["env", f"LOCKSTEP_NODES_CORES={self.options.cores:.3f}", ROOT / "tests/nodes.sh", rate, nodes, 1,
+        self.run(["env", f"LOCKSTEP_NODES_CORES={self.options.cores:.3f}", training_runs.NODES, rate, nodes, 1,
                   *command], trace)
         return trace
 
@@ -163,14 +161,10 @@ def plan_of(row, single, settings, lockstep, folder):
     file = folder / "plan.json"
     milliseconds = 1e3 * row["batch"] / single["images_per_second"]
     command = [lockstep, "plan", "imagenet_resnet50", "--gpu", row["gpu"], "--ranks", row["gpus"], "--nodes", row["nodes"],
-               "--device-step", f"{milliseconds:.6f}ms", "--json", file]
+               "--device-step", f"{milliseconds:.6f}ms", "--json", file, *training_runs.overrides(settings)]
     if "link" in row:
         command += ["--link", row["link"]]
-    for setting in settings:
-        command += ["--set", setting]
-    done = suite.execute(command, LIMIT)
-    if done.status != "ok":
-        sys.exit(f"validate_plan.py: {done.text}: {done.reason}")
+    training_runs.succeeded(suite.execute(command, LIMIT))
     return json.loads(file.read_text())
 
 
@@ -199,18 +193,18 @@ def published_text(rows):
     return "\n".join(lines)
 
 
-def validate_published(options):
+def validate_published(options, command):
     published = json.loads(PUBLISHED.read_text())
     rows = predict_published(published, options.lockstep)
     print(published_text(rows))
     if options.file:
-        result = {**record.circumstances(shlex.join(sys.argv), options.lockstep), "benchmark": "plan_published",
+        result = {**record.circumstances(command, options.lockstep), "benchmark": "plan_published",
                   "single_gpus": published["single_gpus"], "rows": rows}
         record.write(options.file, result)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments(arguments):
+    parser = training_runs.argument_parser("validate_plan.py", __doc__)
     parser.add_argument("file", type=pathlib.Path, nargs="?", help="result; required without --published")
     parser.add_argument("--published", action="store_true", help="predict published trainings on GPUs instead")
     parser.add_argument("--model", default="mobilenet_v2")
@@ -225,13 +219,18 @@ def main():
     parser.add_argument("--fresh", action="store_true", help="discard the turns in FILE")
     parser.add_argument("--keep", type=pathlib.Path, help="keep the traces in this folder (default: they are removed)")
     parser.add_argument("--again", action="store_true", help="predict from the traces of an earlier --keep, without training")
-    parser.add_argument("--lockstep", type=pathlib.Path, default=ROOT / "build/cpu/bin/lockstep")
-    options = parser.parse_args()
-    if options.published:
-        validate_published(options)
-        return
-    if not options.file:
+    parser.add_argument("--lockstep", type=pathlib.Path, default=training_runs.ROOT / "build/cpu/bin/lockstep")
+    options = parser.parse_args(arguments)
+    if not options.published and not options.file:
         parser.error("FILE is required without --published")
+    return options
+
+
+def run(options, arguments):
+    command = shlex.join(["benchmarks/validate_plan.py", *arguments])
+    if options.published:
+        validate_published(options, command)
+        return
     turns = []
     if options.file.is_file() and not options.fresh:
         turns = json.loads(options.file.read_text())["turns"]
@@ -239,7 +238,7 @@ def main():
         turns.append(Turn(options, options.keep or pathlib.Path(folder)).measure())
     table = table_of(turns)
     unseen = [abs(error) for row in table if not row["fitted"] for error in row["errors"]]
-    result = {**record.circumstances(shlex.join(sys.argv), options.lockstep),
+    result = {**record.circumstances(command, options.lockstep),
               "median_error": statistics.median(unseen), "largest_error": max(unseen), "table": table, "turns": turns}
     record.write(options.file, result)
     print(text_of(table))
@@ -248,4 +247,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(training_runs.main("validate_plan.py", parse_arguments, run, sys.argv[1:]))

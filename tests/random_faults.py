@@ -169,7 +169,7 @@ class Runner:
     def command(self, plan, run_dir, flags, timeout):
         told = {**COMMON, **TRAININGS[plan.training], "data.format": "idx", "data.path": self.images, "run.dir": run_dir,
                 "run.checkpoint_every": plan.checkpoint_every, "comm.timeout_seconds": timeout}
-        settings = [part for name, value in told.items() for part in ("--set", f"{name}={value}")]
+        settings = training_runs.overrides(told)
         # The shortest preset: the settings override all that matters.
         command = [self.lockstep, "train", "fashion_mnist_mlp", *settings, *flags]
         if len(plan.per_node) == 1:
@@ -379,7 +379,7 @@ def main(arguments):
                   **record.circumstances(shlex.join(["tests/random_faults.py", *arguments]), options.bin / "lockstep"),
                   "seed": options.seed, "nodes": 2 if nodes else 1, "wrong": len(wrong), "by_kind": summary(rows),
                   "rows": [told(plan, result) for plan, result in rows]}
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        record.write(options.json, result)
     return 70 if wrong else 0
 
 

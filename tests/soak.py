@@ -59,7 +59,7 @@ def command(options, ranks, folder, settings, flags=()):
             "data.format": "idx", "data.path": folder / "images", "run.dir": folder / "run", **settings}
     return [str(part) for part in ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", ranks, options.bin / "lockstep",
                                    "train", "fashion_mnist_mlp",
-                                   *(part for name, value in told.items() for part in ("--set", f"{name}={value}")), *flags)]
+                                   *training_runs.overrides(told), *flags)]
 
 
 def ranks_of(run_dir):
@@ -215,7 +215,7 @@ def run(options, arguments, folder):
     def keep(name, found):  # at once, because the next part may be skipped
         result[name] = {**circumstances, **found}
         if options.json:
-            options.json.write_text(json.dumps(result, indent=1) + "\n")
+            record.write(options.json, result)
 
     if options.minutes > 0:
         found, wrong = soak(options, folder)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "benchmarks/measure.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -19,6 +21,15 @@ TEST(Measure, ASpreadHasTheMedianAndBothEnds) {
   EXPECT_DOUBLE_EQ(spread.typical, 3);
   EXPECT_DOUBLE_EQ(spread.least, 1);
   EXPECT_DOUBLE_EQ(spread.most, 9);
+}
+
+TEST(Measure, ToleranceFollowsTheLargestExpectedValue) {
+  EXPECT_EQ(first_wrong(std::vector{1.0f, 100.0f}, std::vector{1.009f, 100.9f}), std::nullopt);
+  EXPECT_EQ(first_wrong(std::vector{0.0f, 100.0f}, std::vector{0.02f, 100.0f}), 0u);
+  EXPECT_EQ(first_wrong(std::vector{0.001f, 0.001f}, std::vector{0.001f, 0.002f}), 1u) << "a softmax";
+  EXPECT_EQ(first_wrong(std::vector{0.00001f, 0.002f}, std::vector{0.00002f, 0.002f}), std::nullopt);
+  EXPECT_EQ(first_wrong(std::vector{0.0f}, std::vector{0.0f}), std::nullopt);
+  EXPECT_EQ(first_wrong(std::vector{std::nanf("")}, std::vector{1.0f}), 0u);
 }
 
 // A program with an option of each kind. Its work must not begin.

@@ -10,7 +10,6 @@ import pathlib
 import sys
 import tempfile
 import unittest
-from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -52,9 +51,9 @@ class Published(unittest.TestCase):
 
     def test_the_file_has_its_circumstances_and_a_row_of_the_page(self):
         file = self.folder / "plan_published.json"
-        arguments = ["validate_plan.py", "--published", str(file), "--lockstep", str(self.lockstep)]
-        with mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(io.StringIO()):
-            validate_plan.main()
+        arguments = ["--published", str(file), "--lockstep", str(self.lockstep)]
+        with contextlib.redirect_stdout(io.StringIO()):
+            validate_plan.run(validate_plan.parse_arguments(arguments), arguments)
         result = json.loads(file.read_text())
         self.assertLessEqual(set(record.FIELDS), set(result))
         _, text, _ = readme_table.plan_published(readme_table.Results(self.folder))
@@ -70,9 +69,9 @@ class Published(unittest.TestCase):
         self.assertAlmostEqual(published["single_gpus"]["h200"]["images_per_second"], ours["samples_per_second"], places=1)
 
     def test_a_result_is_required_for_measurements(self):
-        with mock.patch.object(sys, "argv", ["validate_plan.py"]), contextlib.redirect_stderr(io.StringIO()):
-            with self.assertRaises(SystemExit):
-                validate_plan.main()
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as end:
+            validate_plan.parse_arguments([])
+        self.assertEqual(end.exception.code, 64)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests how scaling_bench, overlap_bench, links_bench, codec_accuracy and idle_causes compute figures from runs, that
-they are skipped without nodes, and which retries test_runs lists."""
+they are skipped without nodes, how benchmarks end, and which retries test_runs lists."""
 
 import contextlib
 import io
@@ -20,7 +20,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import codec_accuracy  # noqa: E402
+import first_start  # noqa: E402
 import idle_causes  # noqa: E402
+import idle_ladder  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
 import scaling_bench  # noqa: E402
@@ -188,6 +190,27 @@ class IdleCauses(unittest.TestCase):
         self.assertEqual((row["gained_percent"], row["samples_per_second_changed"]), (100, 40))
 
 
+class Ends(unittest.TestCase):
+    def test_a_program_or_folder_that_is_missing_ends_a_benchmark_with_exit_code_70(self):
+        for bench, arguments in ((first_start, ["--lockstep", "/no/such/program"]),
+                                 (idle_ladder, ["--images", "/no/such/folder", "--json", "/dev/null"])):
+            with contextlib.redirect_stderr(io.StringIO()) as told:
+                self.assertEqual(training_runs.main("bench", bench.parse_arguments, bench.run, arguments), 70)
+            self.assertIn(arguments[1], told.getvalue())
+
+    def test_idle_ladder_draws_its_own_result(self):
+        rungs = [{"change": change, "busy": busy, "samples_per_second": 100 * busy}
+                 for change, busy in ((None, 0.5), ("train.batch=4", 0.95))]
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(idle_ladder, "climb", return_value=rungs):
+            file = pathlib.Path(folder) / "ladder.json"
+            for arguments in (["--images", "images", "--json", str(file)], ["--redraw", str(file)]):
+                self.assertEqual(training_runs.main("idle_ladder.py", idle_ladder.parse_arguments, idle_ladder.run, arguments,
+                                                    idle_ladder.draw), 0)
+            self.assertIn("train.batch=4", file.with_suffix(".svg").read_text())
+            rungs.pop()
+            self.assertEqual(idle_ladder.run(idle_ladder.parse_arguments(["--images", "images", "--json", str(file)]), []), 1)
+
+
 class Scaling(unittest.TestCase):
     def test_invalid_arguments_are_refused(self):
         for arguments in (["--ranks", "2", "4"], ["--global-batch", "30", "--ranks", "1", "4"],
@@ -256,28 +279,12 @@ class Overlap(unittest.TestCase):
         on, off, compressed, crossing = overlap_bench.rows_of(turns)
         self.assertEqual((crossing["cross_barrier"], crossing["hidden_share"]), (True, 0.75))
         self.assertNotIn("cross_barrier", on)
-        self.assertNotEqual(overlap_bench.case_of(crossing), overlap_bench.case_of(on))
         self.assertEqual(compressed["codec"], "int8")
         self.assertNotIn("hidden_share", compressed, "there is no measurement without overlap")
         self.assertNotIn("codec", on)
         self.assertEqual((on["hidden_share"], on["hidden_share_spread"]), (0.5, [0.25, 0.75]))
         self.assertNotIn("hidden_share", off)
         self.assertEqual((on["step_ms"], on["exposed_ms"]), (100, 20))
-
-    def test_more_cases_are_added_to_earlier_ones(self):
-        def part(command, model, *cases):
-            rows = [{"bucket_mib": bucket, "overlap": True, "codec": codec, "step_ms": milliseconds}
-                    for bucket, codec, milliseconds in cases]
-            return {"command": command, "model": model, "revision": f"revision {command}", "date": f"date {command}", "rows": rows}
-        old = part("one", "resnet18", (25, "fp16", 1), (25, "int8", 2))
-        both = overlap_bench.with_more(old, part("two", "resnet18", (25, "int8", 3), (1, "fp16", 4)))
-        self.assertEqual([(row["bucket_mib"], row["codec"], row["step_ms"]) for row in both["rows"]],
-                         [(1, "fp16", 4), (25, "fp16", 1), (25, "int8", 3)])
-        self.assertEqual(both["command"], "one && two")
-        self.assertEqual([(row.get("revision", both["revision"]), row.get("date", both["date"])) for row in both["rows"]],
-                         [(f"revision {run}", f"date {run}") for run in ("two", "one", "two")])
-        with self.assertRaisesRegex(training_runs.Failed, r"--more.*\bmodel\b"):
-            overlap_bench.with_more(old, part("two", "mlp", (1, "fp16", 4)))
 
     def test_without_nodes_it_is_skipped_by_name(self):
         with tempfile.TemporaryDirectory() as folder:  # the only folder on PATH: no unshare
