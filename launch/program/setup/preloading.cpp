@@ -138,8 +138,10 @@ Preloading preload(const Datasets& sets, const PreloadOptions& options, Communic
   hold_in("preload");
   if (options.mode == LoaderMode::stream) return {.sets = sets};
   const bool asked = options.mode != LoaderMode::automatic;
-  const bool may_move =
-      options.mode != LoaderMode::preload && !is_host_memory(options.device) && !options.augments_on_host;
+  // resident() keeps no masks: they would be decoded again at each read.
+  const bool decodes_masks = sets.train->has_masks() && sets.train->decodes();
+  const bool may_move = options.mode != LoaderMode::preload && !is_host_memory(options.device) &&
+                        !options.augments_on_host && !decodes_masks;
   if (!may_move || (!asked && !options.several_epochs)) return preload_on_host(sets, options, asked, node);
   const Chosen chosen{.train = !sets.train->draws(), .test = true};
   const std::size_t bytes = bytes_of(sets, chosen, resident_bytes);

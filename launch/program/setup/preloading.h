@@ -42,8 +42,8 @@ struct Preloading {
 // Collective over the ranks of a node. Keeps sets as `mode` says, except those that draw new samples in each
 // epoch. `automatic` keeps them only if they are read in several epochs: in GPU memory if they take at most a
 // tenth of what is free; otherwise, if they need decoding, in shared memory if they take at most a quarter of
-// free memory and half of what can be shared. On a CPU, and if images are augmented on the host, `device`
-// means `preload`.
+// free memory and half of what can be shared. On a CPU, if images are augmented on the host, and for masks in
+// files, `device` means `preload`.
 Preloading preload(const Datasets& sets, const PreloadOptions& options, Communicator& node);
 
 // Decodes the images of `on_host` now (data.preload = "before"), each rank of the node a share, and adds
