@@ -24,13 +24,11 @@ constexpr const char* kStartedByFlag = "LOCKSTEP_STARTED_RANKS";  // set for the
 
 std::vector<std::string> without_flag(const std::vector<std::string>& words) {
   std::vector<std::string> kept;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == kFlag) {
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] == kFlag)
       ++i;
-    } else if (!words[i].starts_with(std::string(kFlag) + "=")) {
+    else if (!words[i].starts_with(std::string(kFlag) + "="))
       kept.push_back(words[i]);
-    }
-  }
   return kept;
 }
 
@@ -76,11 +74,10 @@ void start_ranks(int ranks) {
 
 std::string command_of_ranks(int ranks, const std::vector<std::string>& words) {
   std::vector<std::string> all = words;
-  if (ranks > 1 && std::getenv(kStartedByFlag) != nullptr && words.size() > 1) {
+  if (ranks > 1 && std::getenv(kStartedByFlag) != nullptr && words.size() > 1)
     all.insert(all.begin() + 2, {kFlag, std::to_string(ranks)});
-  } else if (ranks > 1) {
+  else if (ranks > 1)
     all.insert(all.begin(), {"mpirun", "-np", std::to_string(ranks)});
-  }
   return shell_command(all);
 }
 

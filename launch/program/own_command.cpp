@@ -40,12 +40,11 @@ std::string shell_command(const std::vector<std::string>& words) {
 
 std::string remove_secrets(std::vector<std::string>& words) {
   std::vector<std::string> kept;
-  for (const std::string& word : words) {
+  for (const std::string& word : words)
     if (detail::without_secrets(word) == word)
       kept.push_back(word);
     else if (!kept.empty() && kept.back() == "--set")
       kept.pop_back();
-  }
   const bool removed = kept.size() < words.size();
   words = std::move(kept);
   if (!removed) return {};

@@ -29,12 +29,6 @@
 namespace lockstep {
 namespace {
 
-int run_in_world(const Command& command) {
-  hold_in("start");
-  return run_job([&](World& world) { return command.entry->in_world(command, world); },
-                 {.start_limit = start_limit(&std::getenv)});
-}
-
 int print_text(const Command& command) {
   const bool done = command.exit_code == exit_code::done;
   if (launched_rank() != 0) {
@@ -48,7 +42,10 @@ int print_text(const Command& command) {
 int run_command(const Command& command) {
   if (command.entry->text != nullptr) return print_text(command);
   log::set_level(command.log_level);
-  return command.entry->alone != nullptr ? command.entry->alone(command) : run_in_world(command);
+  if (command.entry->alone != nullptr) return command.entry->alone(command);
+  hold_in("start");
+  return run_job([&](World& world) { return command.entry->in_world(command, world); },
+                 {.start_limit = start_limit(&std::getenv)});
 }
 
 // Raises the limit: a dataset of a thousand files keeps all of them open. The low default is for programs

@@ -11,6 +11,7 @@
 #include "comm/world.h"
 #include "launch/program/commands/command_help.h"
 #include "launch/program/commands/command_line.h"
+#include "launch/train/job_end.h"
 
 namespace CLI {
 class App;
@@ -31,6 +32,13 @@ struct CommandEntry {
   std::string (*text)(const Command& command, std::span<const CommandHelp> commands) = nullptr;
   bool lists_keys = false;  // its help ends with the keys of the configuration
 };
+
+// For CommandEntry::in_world: calls the action, whose objects outlive an error of this rank (run_or_abort).
+template <typename Objects, int (*kAction)(Objects& objects, const Command& command, World& world)>
+int in_job(const Command& command, World& world) {
+  Objects objects;
+  return run_or_abort(world, [&] { return kAction(objects, command, world); });
+}
 
 // Flags of several commands: a configuration; a configuration and the flags beside it, for commands that
 // build a training; --trace, for commands that can trace it.

@@ -94,9 +94,8 @@ std::string value_cases(const Registry& registry) {
   for (const detail::Key& key : detail::keys_of(registry)) {
     std::string words;
     if (std::holds_alternative<detail::Flag>(key.member(defaults))) words = "true false";
-    for (const std::string& word : key.words) {
+    for (const std::string& word : key.words)
       if (word.find(' ') == std::string::npos) words += (words.empty() ? "" : " ") + word;
-    }
     if (words.empty()) continue;
     cases += fmt::format("      {}) {} ;;\n", key.name, compgen_words(words, "current"));
   }

@@ -125,13 +125,12 @@ int run_monitor(const Command& command) {
   for (std::int64_t look = 1;; ++look) {
     const std::vector<NodeView> views =
         flags.from.empty() ? std::vector{viewer.look(flags.run)} : view_files(flags.from, flags.run);
-    if (flags.json) {
+    if (flags.json)
       for (const NodeView& view : views) write_out(to_json(view, flags.idle_seconds) + '\n');
-    } else if (terminal.present && std::ranges::any_of(views, &NodeView::has_jobs)) {
+    else if (terminal.present && std::ranges::any_of(views, &NodeView::has_jobs))
       redrawn.draw(tables_of(views, flags, find_terminal()));
-    } else {
+    else
       write_out(tables_of(views, flags, terminal));
-    }
     if (flags.from.empty()) remove_dead_jobs(views.front());
     const bool anybody_lives = std::ranges::any_of(views, &NodeView::anybody_lives);
     if (goes_on ? !anybody_lives : look >= looks) return exit_code::done;

@@ -17,7 +17,6 @@
 #include "launch/program/html_report/layer_page.h"
 #include "launch/program/network/layer_table.h"
 #include "launch/program/setup/training_setup.h"
-#include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
 #include "models/work.h"
 
@@ -48,12 +47,10 @@ void print_account(const StepAccount& account, int steps) {
 }
 
 void print_kinds(std::span<const LayerProfile::Row> rows) {
-  double total = 0;
-  for (const LayerProfile::Row& row : rows) total += row.milliseconds;
+  const double total = sum_of_milliseconds(rows);
   fmt::print("by kind\n");
-  for (const auto& [kind, milliseconds] : milliseconds_by_kind(rows)) {
+  for (const auto& [kind, milliseconds] : milliseconds_by_kind(rows))
     fmt::print("  {:<34} {:>8.2f} ms  {:>5.1f} %\n", kind, milliseconds, 100 * milliseconds / total);
-  }
 }
 
 void print_most_expensive(std::span<const LayerProfile::Row> rows) {
@@ -159,11 +156,6 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   return exit_code::done;
 }
 
-int run_profile(const Command& command, World& world) {
-  ProfileRun run;
-  return run_or_abort(world, [&] { return profile(run, command, world); });
-}
-
 void profile_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   add_trace_flag(app, command);
@@ -185,6 +177,6 @@ extern const CommandEntry profile_command = {
     .description = "Train a few steps and print where their time goes, layer by layer",
     .example = "lockstep profile fashion_mnist_resnet20 --steps 20 --trace trace.json",
     .flags = profile_flags,
-    .in_world = run_profile};
+    .in_world = in_job<ProfileRun, profile>};
 
 }  // namespace lockstep

@@ -30,11 +30,17 @@ constexpr double kSmallest = 1e-30;
 constexpr Range kAboveZero = {.least = 0, .most = kLargest, .above_least = true};
 constexpr Range kFromZero = {.least = 0, .most = kLargest};
 constexpr Range kSamples = {.least = 1, .most = kMostSamples};
-constexpr Range kColorFactor = {.least = 0, .most = 100};
+constexpr Range kUpToAHundred = {.least = 0, .most = 100};
 constexpr Range kSide = {.least = 1, .most = kMostPixels};
+constexpr Range kPixels = {.least = 0, .most = kMostPixels};
+constexpr Range kSetSize = {.least = 1, .most = kMostSyntheticSamples};
 constexpr Range kEpochs = {.least = 0, .most = kMostEpochs};
 constexpr Range kFromZeroBelowOne = {.least = 0, .most = 1, .below_most = true};
 constexpr Range kUnit = {.least = 0, .most = 1};
+constexpr Range kSteps = {.least = 0, .most = kMostSteps};
+constexpr Range kUpToAMillion = {.least = 0, .most = 1e6};
+constexpr Range kCount = {.least = 1, .most = 1e6};
+constexpr Range kThreadBlocks = {.least = 0, .most = 64};  // of NCCL
 
 std::string codec_meaning(const Registry& registry) {
   std::string text = "Exchange of gradients between nodes";
@@ -121,18 +127,12 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(dataset.synthetic.channels),
        "synthetic: channels of an image, 1 byte each",
        {1, 1024}},
-      {"data.synthetic.classes",
-       MEMBER(dataset.synthetic.classes),
-       "synthetic: number of classes; successive images have successive labels",
-       {1, 1000000}},
-      {"data.synthetic.train_samples",
-       MEMBER(dataset.synthetic.train_samples),
-       "synthetic: number of training images, which are computed when they are read",
-       {1, kMostSyntheticSamples}},
-      {"data.synthetic.test_samples",
-       MEMBER(dataset.synthetic.test_samples),
-       "synthetic: number of test images",
-       {1, kMostSyntheticSamples}},
+      {"data.synthetic.classes", MEMBER(dataset.synthetic.classes),
+       "synthetic: number of classes; successive images have successive labels", kCount},
+      {"data.synthetic.train_samples", MEMBER(dataset.synthetic.train_samples),
+       "synthetic: number of training images, which are computed when they are read", kSetSize},
+      {"data.synthetic.test_samples", MEMBER(dataset.synthetic.test_samples),
+       "synthetic: number of test images", kSetSize},
       {"data.csv.delimiter", MEMBER(dataset.csv.delimiter),
        "csv: separator of cells. auto: the one that makes the first rows a table of numbers"},
       {"data.csv.header", MEMBER(dataset.csv.header),
@@ -164,11 +164,10 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"data.hdf5.labels", MEMBER(dataset.hdf5.labels),
        "hdf5: name of the array of labels, in the same file or in another one of the split. auto: labels, "
        "label, y, targets or target, also combined with a word of the split"},
-      {"data.validation_share",
-       MEMBER(dataset.validation_share),
+      {"data.validation_share", MEMBER(dataset.validation_share),
        "For datasets without test images: share of the training images, selected by name, that is used for "
        "testing and not for training. 0 disables it",
-       {.least = 0, .most = 1, .below_most = true}},
+       kFromZeroBelowOne},
       {"data.resize",
        MEMBER(dataset.resize.size),
        "Height and width in pixels to which every image is resized. 0: no resizing; all images must then "
@@ -188,25 +187,24 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(network.deviation),
        "Standard deviation per channel, by which the pixels are then divided. []: 1",
        {1e-12, 1e12}},
-      {"data.crop_padding",
-       MEMBER(network.augmentation.crop_padding),
+      {"data.crop_padding", MEMBER(network.augmentation.crop_padding),
        "Training images: width in pixels of a black border, from which a window of the image's size is "
        "cropped at random. 0 disables it",
-       {0, kMostPixels}},
+       kPixels},
       {"data.horizontal_flip", MEMBER(network.augmentation.horizontal_flip),
        "Training images: mirror each with probability 1/2"},
       {"data.brightness", MEMBER(network.augmentation.color.brightness),
        "Training images: brightness is multiplied by a random factor from [1 - x, 1 + x], at least 0. 0 "
        "disables it",
-       kColorFactor},
+       kUpToAHundred},
       {"data.contrast", MEMBER(network.augmentation.color.contrast),
        "Training images: the distance from the image's mean gray is multiplied by a random factor from [1 - "
        "x, 1 + x], at least 0. 0 disables it",
-       kColorFactor},
+       kUpToAHundred},
       {"data.saturation", MEMBER(network.augmentation.color.saturation),
        "Training images: the distance from the pixel's own gray is multiplied by a random factor from [1 - "
        "x, 1 + x], at least 0. 0 disables it",
-       kColorFactor},
+       kUpToAHundred},
       {"data.hue",
        MEMBER(network.augmentation.color.hue),
        "Training images: the hue is shifted by a random part from [-x, x] of the color circle. 0 disables it",
@@ -214,25 +212,21 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"data.augment_on", MEMBER(augment_on),
        "Where color, crop and flip are computed, with the same result: on the device, or on the host by the "
        "loader's threads. auto: on the device"},
-      {"data.cutout",
-       MEMBER(network.augmentation.cutout),
+      {"data.cutout", MEMBER(network.augmentation.cutout),
        "Training images: side in pixels of a square around a random pixel that is erased. 0 disables it",
-       {0, kMostPixels}},
-      {"data.random_erasing",
-       MEMBER(network.augmentation.random_erasing),
+       kPixels},
+      {"data.random_erasing", MEMBER(network.augmentation.random_erasing),
        "Training images: probability that a random rectangle, 2 % to 33 % of the image, is erased. 0 "
        "disables it",
-       {.least = 0, .most = 1}},
-      {"data.mixup",
-       MEMBER(network.augmentation.mixup),
+       kUnit},
+      {"data.mixup", MEMBER(network.augmentation.mixup),
        "Training images and labels: alpha of the distribution Beta(alpha, alpha) of the shares with which "
        "they are mixed in pairs. 0 disables it",
-       {.least = 0, .most = 100}},
-      {"data.cutmix",
-       MEMBER(network.augmentation.cutmix),
+       kUpToAHundred},
+      {"data.cutmix", MEMBER(network.augmentation.cutmix),
        "Training images and labels: the same alpha where a rectangle of the other image is pasted; with "
        "data.mixup each sample uses one of the two. 0 disables it",
-       {.least = 0, .most = 100}},
+       kUpToAHundred},
       {"data.tail", MEMBER(loader.tail),
        "Samples that do not fill the last global batch of an epoch. drop: they are left out; carry: they "
        "begin the next epoch; repeat: the epoch's first samples fill up the batch; exact: they form a short "
@@ -262,30 +256,24 @@ std::vector<Key> keys_of(const Registry& registry) {
        kSamples},
       {"train.accumulation", MEMBER(loader.accumulation), "Micro-batches per rank and step", kSamples},
       {"train.epochs", MEMBER(trainer.epochs), "Passes over the training data", {1, kMostEpochs}},
-      {"train.until_epoch",
-       MEMBER(until_epoch),
+      {"train.until_epoch", MEMBER(until_epoch),
        "Stop after this number of epochs; --resume can continue to train.epochs, for which the schedule is "
        "made. 0: run all epochs",
-       {0, kMostEpochs}},
-      {"train.steps",
-       MEMBER(trainer.max_steps),
+       kEpochs},
+      {"train.steps", MEMBER(trainer.max_steps),
        "Stop after this number of steps, where the schedule then ends; its warm-up and milestones keep their "
        "steps. 0: run all epochs",
-       {0, kMostSteps}},
-      {"train.average_every",
-       MEMBER(trainer.average_every),
+       kSteps},
+      {"train.average_every", MEMBER(trainer.average_every),
        "Local SGD: steps between averages of the parameters over ranks; between them each rank trains with "
        "its own gradients. 0 or 1: average gradients in every step",
-       {0, kMostSteps}},
-      {"train.average_after",
-       MEMBER(trainer.average_after),
-       "Local SGD: number of steps with averaged gradients before it begins",
-       {0, kMostSteps}},
-      {"train.staleness",
-       MEMBER(gradients.staleness),
+       kSteps},
+      {"train.average_after", MEMBER(trainer.average_after),
+       "Local SGD: number of steps with averaged gradients before it begins", kSteps},
+      {"train.staleness", MEMBER(gradients.staleness),
        "Steps by which averaged gradients reach the optimizer late. 1: they are averaged while the next step "
        "computes, and that step's optimizer applies them; 0: the step's own optimizer waits for them",
-       {0, 1}},
+       kUnit},
       {"train.seed",
        MEMBER(network.seed),
        "Seed of initial weights, sample order and augmentation",
@@ -305,11 +293,10 @@ std::vector<Key> keys_of(const Registry& registry) {
        "Compute threads per rank. 0: cores / local ranks, or one fewer if a trial finds that faster (1 with "
        "train.reproducible)",
        {0, kMostThreads}},
-      {"train.label_smoothing",
-       MEMBER(network.label_smoothing),
+      {"train.label_smoothing", MEMBER(network.label_smoothing),
        "Share of the target that is spread over all classes; without effect if mean_squared_error compares a "
        "single output with the label's number. 0 disables it",
-       {.least = 0, .most = 1, .below_most = true}},
+       kFromZeroBelowOne},
       {"train.precision", MEMBER(network.precision),
        "Type of activations, gradients and the weights that layers compute with; master weights are fp32. "
        "auto: lockstep train measures and uses the fastest on this machine"},
@@ -319,22 +306,20 @@ std::vector<Key> keys_of(const Registry& registry) {
        "fp16: steps without overflow after which the loss scale doubles; an overflow halves it and skips the "
        "step. 0: the scale is constant",
        {0, 1e9}},
-      {"train.max_skipped_steps",
-       MEMBER(trainer.max_skipped_steps),
+      {"train.max_skipped_steps", MEMBER(trainer.max_skipped_steps),
        "Consecutive steps that may be skipped because gradients are not finite; one more ends the training. "
        "Steps that fp16's loss scale handles do not count. 0: the first such step ends it",
-       {0, kMostSteps}},
+       kSteps},
       {"train.ema_decay", MEMBER(trainer.ema_decay),
        "Decay of an exponential moving average of the weights, limited to (1 + step) / (10 + step). "
        "Evaluation and export use the averaged weights. 0 disables it",
        kFromZeroBelowOne},
       {"train.cuda_graph", MEMBER(trainer.record_steps),
        "GPUs: record a whole step once and replay it: the same bits, less work for the host"},
-      {"train.enqueue_every",
-       MEMBER(trainer.enqueue_every),
+      {"train.enqueue_every", MEMBER(trainer.enqueue_every),
        "GPUs: enqueue one step in this many kernel by kernel instead of replaying it, so that Nsight Systems "
        "shows its layers and buckets by name. 0: none",
-       {0, kMostSteps}},
+       kSteps},
       {"optimizer.name", MEMBER(optimizer.name), "Update rule", {}, names_in(registry.optimizers)},
       {"optimizer.learning_rate",
        MEMBER(schedule.learning_rate),
@@ -359,7 +344,7 @@ std::vector<Key> keys_of(const Registry& registry) {
        "disables it",
        kFromZero},
       {"optimizer.decay_norm_and_bias", MEMBER(optimizer.decay_norm_and_bias),
-       "sgd, adamw: apply weight decay to batch norm parameters and biases, too; lars never does"},
+       "sgd, adamw: apply weight decay to biases and parameters of norm layers, too; lars never does"},
       {"optimizer.beta1", MEMBER(optimizer.beta1), "adamw: decay of the mean gradient", kFromZeroBelowOne},
       {"optimizer.beta2", MEMBER(optimizer.beta2), "adamw: decay of the mean squared gradient",
        kFromZeroBelowOne},
@@ -415,23 +400,19 @@ std::vector<Key> keys_of(const Registry& registry) {
        MEMBER(gradients.bucket_mib),
        "MiB of the first, the middle and the last gradient bucket",
        {.least = 0, .most = kMostMebibytes, .above_least = true}},
-      {"comm.min_ctas",
-       MEMBER(device_communicator.min_ctas),
+      {"comm.min_ctas", MEMBER(device_communicator.min_ctas),
        "GPUs: smallest number of thread blocks of each collective of NCCL. 0: NCCL's own choice",
-       {.least = 0, .most = 64}},
-      {"comm.max_ctas",
-       MEMBER(device_communicator.max_ctas),
+       kThreadBlocks},
+      {"comm.max_ctas", MEMBER(device_communicator.max_ctas),
        "GPUs: largest number of thread blocks of each collective of NCCL. 0: NCCL's own choice",
-       {.least = 0, .most = 64}},
-      {"comm.nvls_ctas",
-       MEMBER(device_communicator.nvls_ctas),
+       kThreadBlocks},
+      {"comm.nvls_ctas", MEMBER(device_communicator.nvls_ctas),
        "GPUs: thread blocks that NCCL uses where the NVLink switch adds (NVLink SHARP). 0: NCCL's own choice",
-       {.least = 0, .most = 64}},
-      {"comm.ctas_beside_compute",
-       MEMBER(device_communicator.ctas_beside_compute),
+       kThreadBlocks},
+      {"comm.ctas_beside_compute", MEMBER(device_communicator.ctas_beside_compute),
        "GPUs: largest number of thread blocks of a sum beside compute (NCCL's tuner); other collectives keep "
        "NCCL's number. 0: no limit",
-       {.least = 0, .most = 64}},
+       kThreadBlocks},
       {"comm.cga_cluster_size",
        MEMBER(device_communicator.cga_cluster_size),
        "GPUs: thread blocks of NCCL in one cluster. 0: no clusters; -1: NCCL's own choice",
@@ -461,12 +442,11 @@ std::vector<Key> keys_of(const Registry& registry) {
        "CPUs: nice value of the communication thread. Below 0 it gets a core before compute threads (needs "
        "root, else nothing changes), above 0 after them. 0: unchanged",
        {.least = -20, .most = 19}},
-      {"comm.timeout_seconds",
-       MEMBER(timeout_seconds),
+      {"comm.timeout_seconds", MEMBER(timeout_seconds),
        "Seconds for which a rank may wait for other ranks, be in one step or send no sign of life; then the "
        "job ends as one that hangs. 0: 20 times the longest step, at least 30 s and twice the time between "
        "averages, or 60 s without a sign of life",
-       {0, 1e6}},
+       kUpToAMillion},
       {"comm.topology", MEMBER(trainer.topology),
        "all: averages are over all ranks. ring, for research: each rank trains with its own gradients and "
        "averages its parameters with the current ones of its two neighbours, without waiting; CPUs of one "
@@ -509,16 +489,14 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"run.export_precision", MEMBER(export_precision),
        "Type in which --export stores parameters, rounded to the nearest; running statistics are always "
        "fp32"},
-      {"run.log_every",
-       MEMBER(log_every),
+      {"run.log_every", MEMBER(log_every),
        "Steps per line of steps.jsonl; an epoch's end, an evaluation and a checkpoint also end a line. 0 "
        "disables it",
-       {0, kMostSteps}},
-      {"run.histograms",
-       MEMBER(histograms_every),
+       kSteps},
+      {"run.histograms", MEMBER(histograms_every),
        "Epochs between histograms of weights and gradients in the TensorBoard files, written at an epoch's "
        "end. 0 disables them",
-       {0, kMostSteps}},
+       kSteps},
       {.name = "run.metrics",
        .member = MEMBER(metrics),
        .description = "Metrics that evaluations compute besides loss and accuracy, which takes time. top5: "
@@ -544,95 +522,73 @@ std::vector<Key> keys_of(const Registry& registry) {
       {"run.keep_best", MEMBER(best.keep),
        "Write the network to best.safetensors in run.dir whenever the evaluation of an epoch is the best so "
        "far"},
-      {"run.metrics_every",
-       MEMBER(trainer.evaluate_every),
+      {"run.metrics_every", MEMBER(trainer.evaluate_every),
        "Steps between evaluations within an epoch, each a line of evaluations.jsonl. 0: only after epochs",
-       {0, kMostSteps}},
+       kSteps},
       {"run.measure_peak", MEMBER(measure_peak),
        "Measure before the first step how fast the devices can compute; the figure peak is relative to it"},
-      {"run.busy_below",
-       MEMBER(busy.below),
+      {"run.busy_below", MEMBER(busy.below),
        "Share of time: a warning names the cause and the change to make if devices compute for less. 0 "
        "disables it, and run.peak_below",
-       {0, 1}},
-      {"run.peak_below",
-       MEMBER(busy.peak_below),
+       kUnit},
+      {"run.peak_below", MEMBER(busy.peak_below),
        "Share of the attainable rate: the same warning if devices are busy but compute more slowly. 0 "
        "disables it",
-       {0, 1}},
-      {"run.busy_lines",
-       MEMBER(busy.lines),
-       "Consecutive lines of steps.jsonl that must be below the limit before the warning",
-       {1, 1e6}},
-      {"run.event_pause_seconds",
-       MEMBER(busy.pause_seconds),
-       "Shortest time between two such warnings in seconds",
-       {0, 1e6}},
+       kUnit},
+      {"run.busy_lines", MEMBER(busy.lines),
+       "Consecutive lines of steps.jsonl that must be below the limit before the warning", kCount},
+      {"run.event_pause_seconds", MEMBER(busy.pause_seconds),
+       "Shortest time between two such warnings in seconds", kUpToAMillion},
       {.name = "run.event_command",
        .member = MEMBER(busy.command),
        .description =
            "Shell command (sh) that runs at each such warning, with its line of events.jsonl in "
-           "LOCKSTEP_EVENT. Its output is appended to event_command.log. none disables it. Set it with --set "
-           "or the variable LOCKSTEP_EVENT_COMMAND, never in a file; the files of a run contain \"redacted\" "
-           "instead",
+           "LOCKSTEP_EVENT. Its output is appended to event_command.log. none: the command in "
+           "the variable LOCKSTEP_EVENT_COMMAND, if there is one. A file may not set the command; the files "
+           "of a run contain \"redacted\" instead",
        .secret = true},
-      {"run.checkpoint_every",
-       MEMBER(checkpoints.every),
-       "Steps between checkpoints. 0 disables saving by steps",
-       {0, kMostSteps}},
-      {"run.checkpoint_minutes",
-       MEMBER(checkpoints.minutes),
+      {"run.checkpoint_every", MEMBER(checkpoints.every),
+       "Steps between checkpoints. 0 disables saving by steps", kSteps},
+      {"run.checkpoint_minutes", MEMBER(checkpoints.minutes),
        "Minutes between checkpoints. 0 disables saving by time. If either interval is set, a new best after "
        "an epoch and the end of the training are saved, too",
-       {0, 1e6}},
-      {"run.keep",
-       MEMBER(checkpoints.keep),
-       "Number of newest checkpoints to keep, besides the one with the best test accuracy",
-       {1, 1e6}},
+       kUpToAMillion},
+      {"run.keep", MEMBER(checkpoints.keep),
+       "Number of newest checkpoints to keep, besides the one with the best test accuracy", kCount},
       {"run.checkpoint_errors", MEMBER(checkpoints.errors),
        "If a checkpoint cannot be written: warn and continue, or stop the training"},
-      {"run.check_every",
-       MEMBER(check_every),
+      {"run.check_every", MEMBER(check_every),
        "Steps between comparisons, bit by bit, of the state that ranks share. 0: only at the end. Not with "
        "train.average_every",
-       {0, kMostSteps}},
-      {"run.monitor_seconds",
-       MEMBER(monitor_seconds),
+       kSteps},
+      {"run.monitor_seconds", MEMBER(monitor_seconds),
        "Seconds between two samples of the devices and their machine in monitor.csv of run.dir: at least "
        "0.001. 0 disables it",
-       {0, 1e6}},
+       kUpToAMillion},
       {"run.prometheus_dir", MEMBER(prometheus.dir),
        "Folder in which each node writes its metrics for Prometheus as a file NAME.prom, for the textfile "
        "collector of node_exporter and for lockstep monitor --from. none disables it"},
       {"run.prometheus_address", MEMBER(prometheus.address),
        "Address at which each node serves these metrics over HTTP, such as 9464 (at loopback) or "
        "0.0.0.0:9464; port 0: a free one. Everybody who reaches the address can read them. none disables it"},
-      {"run.price_per_kwh",
-       MEMBER(price_per_kwh),
+      {"run.price_per_kwh", MEMBER(price_per_kwh),
        "Price of a kilowatt-hour, in any currency, from which the cost of each epoch is reported. 0 disables "
        "it",
-       {0, 1e6}},
+       kUpToAMillion},
       {"run.grace_seconds",
        MEMBER(checkpoints.grace_seconds),
        "Longest time in seconds to end the step and to save after a signal that stops the training",
        {.least = 0, .most = 1e6, .above_least = true}},
-      {"profile.wait",
-       MEMBER(profile.wait),
-       "First steps of each cycle, which are not observed",
-       {0, kMostSteps}},
-      {"profile.warmup",
-       MEMBER(profile.warmup),
-       "Next steps of the cycle, which are observed and discarded",
-       {0, kMostSteps}},
+      {"profile.wait", MEMBER(profile.wait), "First steps of each cycle, which are not observed", kSteps},
+      {"profile.warmup", MEMBER(profile.warmup), "Next steps of the cycle, which are observed and discarded",
+       kSteps},
       {"profile.active",
        MEMBER(profile.active),
        "Last steps of the cycle, which are recorded: each rank writes a file that TensorBoard's "
        "torch-tb-profiler and Perfetto open. 0 disables profiling",
        {0, kMostProfiledSteps}},
-      {"profile.repeat",
-       MEMBER(profile.repeat),
-       "Cycles of wait, warmup and active. 0: until training ends",
-       {0, kMostSteps}},
+      {"profile.repeat", MEMBER(profile.repeat), "Cycles of wait, warmup and active. 0: until training ends",
+       kSteps},
       {"profile.dir", MEMBER(profile.dir), "Folder of the profiles. auto: the folder profile in run.dir"},
   };
 #define OWN(part) [](Config& config) -> OwnNumbers& { return config.part.own; }

@@ -116,9 +116,8 @@ struct Checker {
   }
   template <typename List>
   std::string operator()(const List* list) const {
-    for (const double value : *list) {
+    for (const double value : *list)
       if (std::string wrong = number(value); !wrong.empty()) return wrong;
-    }
     const bool ordered =
         !key.ascending || std::ranges::adjacent_find(*list, std::greater_equal<>()) == list->end();
     return ordered ? "" : refusal("allowed are " + allowed(key));

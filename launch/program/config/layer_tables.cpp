@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/text/named_entries.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/suggestions.h"
 #include "launch/program/config/toml_text.h"
@@ -53,14 +54,8 @@ std::optional<LayerValue> layer_value_of(const LayerField& field, const toml::no
   return whole ? std::optional<LayerValue>(*whole) : std::nullopt;
 }
 
-std::vector<std::string> field_names(const LayerKind& kind) {
-  std::vector<std::string> names;
-  for (const LayerField& field : kind.fields) names.emplace_back(field.name);
-  return names;
-}
-
 std::string unknown_field(const LayerKind& kind, const std::string& name) {
-  std::vector<std::string> names = field_names(kind);
+  std::vector<std::string> names = names_in(kind.fields);
   names.emplace_back("name");
   if (kind.holds_layers) names.emplace_back("layer");
   return fmt::format("unknown field {} of kind = \"{}\"{} It has {}", one_line(name), kind.name,
@@ -125,8 +120,7 @@ class LayerReader {
   }
 
   void complain_of_kind(std::uint32_t line, const toml::node* given) {
-    std::vector<std::string> names;
-    for (const LayerKind& kind : layer_kinds()) names.emplace_back(kind.name);
+    const std::vector<std::string> names = names_in(layer_kinds());
     if (given == nullptr)
       return complain_(line, fmt::format("a layer has no kind; allowed are {}", fmt::join(names, ", ")));
     complain_(given->source().begin.line,
@@ -223,8 +217,7 @@ LayerPlace find_layer(std::vector<LayerSpec>& layers, std::string_view name_and_
     const std::string name(rest.substr(0, dot));
     const auto found = std::ranges::find(*level, name, &LayerSpec::name);
     if (found == level->end()) {
-      std::vector<std::string> names;
-      for (const LayerSpec& spec : *level) names.push_back(spec.name);
+      const std::vector<std::string> names = names_in(*level);
       place.problem =
           place.spec != nullptr && names.empty() ? fmt::format("layer {} holds no layers", place.spec->name)
           : names.empty()

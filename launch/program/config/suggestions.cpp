@@ -9,108 +9,71 @@
 
 #include <fmt/format.h>
 
+#include "core/text/text.h"
+
 namespace lockstep {
 namespace {
 
 using detail::Key;
 
-struct Synonym {
-  std::string_view other;
+struct Synonyms {
   const char* ours;
+  std::string_view others;  // separated by blanks
 };
 
 // Names in PyTorch, timm, Hugging Face and scripts that use them.
-constexpr Synonym kKeys[] = {{"lr", "optimizer.learning_rate"},
-                             {"rate", "optimizer.learning_rate"},
-                             {"wd", "optimizer.weight_decay"},
-                             {"eps", "optimizer.epsilon"},
-                             {"clip_grad", "optimizer.clip_norm"},
-                             {"clip", "optimizer.clip_norm"},
-                             {"grad_clip", "optimizer.clip_norm"},
-                             {"max_grad_norm", "optimizer.clip_norm"},
-                             {"gradient_clip_val", "optimizer.clip_norm"},
-                             {"optim", "optimizer.name"},
-                             {"optimizer", "optimizer.name"},
-                             {"scheduler", "schedule.name"},
-                             {"warmup", "schedule.warmup_epochs"},
-                             {"bs", "train.batch"},
-                             {"batch_size", "train.batch"},
-                             {"micro_batch", "train.batch"},
-                             {"grad_accum", "train.accumulation"},
-                             {"gradient_accumulation", "train.accumulation"},
-                             {"gradient_accumulation_steps", "train.accumulation"},
-                             {"max_steps", "train.steps"},
-                             {"num_epochs", "train.epochs"},
-                             {"dtype", "train.precision"},
-                             {"amp", "train.precision"},
-                             {"ema", "train.ema_decay"},
-                             {"model_ema", "train.ema_decay"},
-                             {"model_ema_decay", "train.ema_decay"},
-                             {"patience", "run.stop_after_epochs"},
-                             {"early_stopping", "run.stop_after_epochs"},
-                             {"early_stopping_patience", "run.stop_after_epochs"},
-                             {"min_delta", "run.stop_min_delta"},
-                             {"save_best", "run.keep_best"},
-                             {"eval_every", "run.evaluate_every"},
-                             {"eval_interval", "run.evaluate_every"},
-                             {"smoothing", "train.label_smoothing"},
-                             {"checkpointing", "train.recompute"},
-                             {"num_threads", "train.threads"},
-                             {"workers", "data.loader_threads"},
-                             {"num_workers", "data.loader_threads"},
-                             {"dataset", "data.path"},
-                             {"data", "data.path"},
-                             {"std", "data.deviation"},
-                             {"flip", "data.horizontal_flip"},
-                             {"hflip", "data.horizontal_flip"},
-                             {"padding", "data.crop_padding"},
-                             {"arch", "model.name"},
-                             {"model", "model.name"},
-                             {"net", "model.name"},
-                             {"network", "model.name"},
-                             {"drop", "model.dropout"},
-                             {"out", "run.dir"},
-                             {"output", "run.dir"},
-                             {"output_dir", "run.dir"}};
+constexpr Synonyms kKeys[] = {
+    {"optimizer.learning_rate", "lr rate"},
+    {"optimizer.weight_decay", "wd"},
+    {"optimizer.epsilon", "eps"},
+    {"optimizer.clip_norm", "clip_grad clip grad_clip max_grad_norm gradient_clip_val"},
+    {"optimizer.name", "optim optimizer"},
+    {"schedule.name", "scheduler"},
+    {"schedule.warmup_epochs", "warmup"},
+    {"train.batch", "bs batch_size micro_batch"},
+    {"train.accumulation", "grad_accum gradient_accumulation gradient_accumulation_steps"},
+    {"train.steps", "max_steps"},
+    {"train.epochs", "num_epochs"},
+    {"train.precision", "dtype amp"},
+    {"train.ema_decay", "ema model_ema model_ema_decay"},
+    {"run.stop_after_epochs", "patience early_stopping early_stopping_patience"},
+    {"run.stop_min_delta", "min_delta"},
+    {"run.keep_best", "save_best"},
+    {"run.evaluate_every", "eval_every eval_interval"},
+    {"train.label_smoothing", "smoothing"},
+    {"train.recompute", "checkpointing"},
+    {"train.threads", "num_threads"},
+    {"data.loader_threads", "workers num_workers"},
+    {"data.path", "dataset data"},
+    {"data.deviation", "std"},
+    {"data.horizontal_flip", "flip hflip"},
+    {"data.crop_padding", "padding"},
+    {"model.name", "arch model net network"},
+    {"model.dropout", "drop"},
+    {"run.dir", "out output output_dir"}};
 
-constexpr Synonym kWords[] = {{"gpu", "cuda"},
-                              {"nvidia", "cuda"},
-                              {"host", "cpu"},
-                              {"float32", "fp32"},
-                              {"float", "fp32"},
-                              {"single", "fp32"},
-                              {"float16", "fp16"},
-                              {"half", "fp16"},
-                              {"mixed", "fp16"},
-                              {"bfloat16", "bf16"},
-                              {"adam", "adamw"},
-                              {"imagefolder", "image_folder"},
-                              {"folder", "image_folder"},
-                              {"jpeg", "image_folder"},
-                              {"jpg", "image_folder"},
-                              {"png", "image_folder"},
-                              {"jpeg_folder", "image_folder"},
-                              {"tar", "webdataset"},
-                              {"wds", "webdataset"},
-                              {"tfrecords", "tfrecord"},
-                              {"tfds", "tfrecord"},
-                              {"lsr", "records"},
-                              {"record", "records"},
-                              {"cifar10", "cifar_binary"},
-                              {"cifar100", "cifar_binary"},
-                              {"cifar", "cifar_binary"},
-                              {"random", "synthetic"},
-                              {"fake", "synthetic"},
-                              {"mnist", "idx"},
-                              {"fashion_mnist", "idx"},
-                              {"multistep", "step"},
-                              {"resnet", "resnet18"},
-                              {"mobilenet", "mobilenet_v2"},
-                              {"vgg", "vgg11_bn"}};
+constexpr Synonyms kWords[] = {{"cuda", "gpu nvidia"},
+                               {"cpu", "host"},
+                               {"fp32", "float32 float single"},
+                               {"fp16", "float16 half mixed"},
+                               {"bf16", "bfloat16"},
+                               {"adamw", "adam"},
+                               {"image_folder", "imagefolder folder jpeg jpg png jpeg_folder"},
+                               {"webdataset", "tar wds"},
+                               {"tfrecord", "tfrecords tfds"},
+                               {"records", "lsr record"},
+                               {"cifar_binary", "cifar10 cifar100 cifar"},
+                               {"synthetic", "random fake"},
+                               {"idx", "mnist fashion_mnist"},
+                               {"step", "multistep"},
+                               {"resnet18", "resnet"},
+                               {"mobilenet_v2", "mobilenet"},
+                               {"vgg11_bn", "vgg"}};
 
-std::string ours(std::span<const Synonym> synonyms, const std::string& other) {
-  const auto found = std::ranges::find(synonyms, std::string_view(other), &Synonym::other);
-  return found == synonyms.end() ? "" : found->ours;
+std::string ours(std::span<const Synonyms> synonyms, const std::string& other) {
+  for (const Synonyms& each : synonyms)
+    if (std::ranges::count(split_text(each.others, ' '), other) > 0) return each.ours;
+  return {};
 }
 
 std::size_t edit_distance(const std::string& a, const std::string& b) {

@@ -181,13 +181,11 @@ void KernelCache::use(KernelChoices& choices, const std::function<void()>& plan)
   if (file_.empty()) return plan();
   std::error_code error;
   std::filesystem::create_directories(folder_, error);  // on failure, writing the file fails and warns
-  for (const auto& [key, choice] : read_or_warn()) {
-    if (choice.settled()) {
+  for (const auto& [key, choice] : read_or_warn())
+    if (choice.settled())
       choices.keep(key, choice);
-    } else {
+    else
       choices.keep_in_doubt(key, choice);
-    }
-  }
   const Choices known = choices.kept();
   plan();
   Choices made = choices.kept();

@@ -21,9 +21,8 @@ std::string parts_of(const MemoryNeed& need) {
   for (const auto& [name, bytes] :
        {std::pair("activations", need.activations), std::pair("parameters", need.parameters),
         std::pair("gradients", need.gradients), std::pair("optimizer", need.optimizer),
-        std::pair("codecs", need.codecs), std::pair("batches", need.batches)}) {
+        std::pair("codecs", need.codecs), std::pair("batches", need.batches)})
     if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, in_units(bytes));
-  }
   return text;
 }
 
@@ -63,9 +62,8 @@ std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch&
       fmt::format("{} is out of memory: {} are planned per rank ({}), {} are available {}{}; ",
                   to_string(shortage.device), in_units(planned.total()), parts_of(planned),
                   in_units(shortage.available), ranks, shortage.limited ? " (world.memory_limit)" : "");
-  if (planned.total() <= shortage.available) {
+  if (planned.total() <= shortage.available)
     return text + "the plan would fit: another program uses the device's memory; end it or lower train.batch";
-  }
   const std::int64_t largest = largest_batch(need, shortage.batch, shortage.available);
   std::vector<std::string> changes = shortage.remedies;
   if (shortage.limited) changes.emplace_back("raise world.memory_limit");

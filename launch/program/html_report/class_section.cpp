@@ -81,14 +81,12 @@ std::string mistakes_table(const RunFolder& run, const std::vector<std::vector<d
   mistakes.resize(std::min(mistakes.size(), kMostMistakes));
   const std::vector<double> samples = row_sums(confusion);
   HtmlTable table{.heads = {text_cell("label"), text_cell("prediction"), number_cell("samples"),
-                            number_cell("share of the label")},
-                  .rows = {}};
+                            number_cell("share of the label")}};
   for (const Mistake& each : mistakes) {
     const double share = each.count / samples[each.label];
-    table.rows.push_back({text_cell(class_name(run, each.label)),
-                          text_cell(class_name(run, each.taken)),
+    table.rows.push_back({text_cell(class_name(run, each.label)), text_cell(class_name(run, each.taken)),
                           number_cell(number_text(each.count)),
-                          {.html = percent_text(share) + html_bar(share, "s1"), .number = true}});
+                          barred_cell(percent_text(share), share, "s1")});
   }
   return titled("Most frequent mistakes", to_html(table));
 }
@@ -131,13 +129,13 @@ std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics,
     std::ranges::stable_sort(order, {}, [&](std::size_t label) { return first.scores[label]; });
     order.resize(kMostClasses);
   }
-  HtmlTable table{.heads = {text_cell("class")}, .rows = {}};
+  HtmlTable table{.heads = {text_cell("class")}};
   for (const ScoreColumn& each : columns) table.heads.push_back(number_cell(each.name));
   for (const std::size_t label : order) {
     std::vector<HtmlCell>& row = table.rows.emplace_back();
     row.push_back(text_cell(class_name(run, label)));
     for (const ScoreColumn& each : columns) row.push_back(number_cell(percent_text(each.scores[label])));
-    row[1].html += html_bar(first.scores[label], "s2");
+    row[1] = barred_cell(row[1].html, first.scores[label], "s2");
   }
   return titled(all ? title + with_samples(metrics)
                     : fmt::format("The {} classes with the lowest {}", kMostClasses, first.name),

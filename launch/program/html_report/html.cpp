@@ -71,6 +71,14 @@ std::string utc_text(double unix_seconds) {
 HtmlCell text_cell(const std::string& text) { return {.html = in_markup(text)}; }
 HtmlCell number_cell(const std::string& text) { return {.html = in_markup(text), .number = true}; }
 
+HtmlCell barred_cell(const std::string& html, double fraction, const std::string& color_class) {
+  const double percent = std::isfinite(fraction) ? 100 * std::clamp(fraction, 0.0, 1.0) : 0;
+  return {
+      .html = fmt::format("{}<span class=\"bar\"><span class=\"{}\" style=\"width:{:.2f}%\"></span></span>",
+                          html, color_class, percent),
+      .number = true};
+}
+
 std::string to_html(const HtmlTable& table) {
   std::string html = "<div class=\"scroll\"><table>\n<thead><tr>";
   for (const HtmlCell& head : table.heads) html += cell_html(head, "th");
@@ -99,12 +107,6 @@ std::string html_page(const std::string& title, const std::string& body, const s
       "<title>{} \u2013 Lockstep report</title>\n<style>{}</style>\n</head>\n<body>\n{}"
       "<footer>Written by Lockstep {}. {}</footer>\n</body>\n</html>\n",
       in_markup(title), kReportStyle, body, kVersion, footer);
-}
-
-std::string html_bar(double fraction, const std::string& color_class) {
-  const double percent = std::isfinite(fraction) ? 100 * std::clamp(fraction, 0.0, 1.0) : 0;
-  return fmt::format("<span class=\"bar\"><span class=\"{}\" style=\"width:{:.2f}%\"></span></span>",
-                     color_class, percent);
 }
 
 }  // namespace lockstep

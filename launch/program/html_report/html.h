@@ -26,6 +26,8 @@ struct HtmlCell {
 };
 HtmlCell text_cell(const std::string& text);
 HtmlCell number_cell(const std::string& text);
+// A number, as markup, and a bar that fills this fraction of its line, in the colour of the class.
+HtmlCell barred_cell(const std::string& html, double fraction, const std::string& color_class);
 
 struct HtmlTable {
   std::vector<HtmlCell> heads;
@@ -43,8 +45,5 @@ std::string html_card(const std::string& name, const std::string& value, const s
 // A complete page that loads no other file. body and footer are markup; the version of Lockstep precedes the
 // footer.
 std::string html_page(const std::string& title, const std::string& body, const std::string& footer);
-
-// A bar that fills this fraction of its line, in the colour of the class.
-std::string html_bar(double fraction, const std::string& color_class);
 
 }  // namespace lockstep

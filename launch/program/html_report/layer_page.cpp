@@ -6,23 +6,17 @@
 #include "launch/observe/charts/markup.h"
 #include "launch/program/html_report/charts/chart.h"
 #include "launch/program/html_report/html.h"
+#include "launch/program/network/layer_table.h"
 
 namespace lockstep {
 namespace {
 
-double all_milliseconds(std::span<const LayerProfile::Row> rows) {
-  double sum = 0;
-  for (const LayerProfile::Row& row : rows) sum += row.milliseconds;
-  return sum;
-}
-
-HtmlCell barred_cell(double fraction, std::size_t color) {
-  return {.html = percent_text(fraction) + html_bar(fraction, curve_class(color)), .number = true};
+HtmlCell share_cell(double share, std::size_t color) {
+  return barred_cell(percent_text(share), share, curve_class(color));
 }
 
 std::string account_section(const LayerPage& page) {
-  HtmlTable table{.heads = {text_cell("phase"), number_cell("time of a step"), number_cell("share")},
-                  .rows = {}};
+  HtmlTable table{.heads = {text_cell("phase"), number_cell("time of a step"), number_cell("share")}};
   for (std::size_t i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
     if (page.account[phase] == 0) continue;
@@ -36,27 +30,26 @@ std::string account_section(const LayerPage& page) {
 }
 
 std::string kind_section(const LayerPage& page) {
-  const double all = all_milliseconds(page.rows);
-  HtmlTable table{.heads = {text_cell("kind"), number_cell("time"), number_cell("share")}, .rows = {}};
+  const double all = sum_of_milliseconds(page.rows);
+  HtmlTable table{.heads = {text_cell("kind"), number_cell("time"), number_cell("share")}};
   for (const auto& [kind, milliseconds] : milliseconds_by_kind(page.rows)) {
-    table.rows.push_back({text_cell(kind), number_cell(seconds_text(milliseconds * 1e-3)),
-                          barred_cell(milliseconds / all, 0)});
+    table.rows.push_back(
+        {text_cell(kind), number_cell(seconds_text(milliseconds * 1e-3)), share_cell(milliseconds / all, 0)});
   }
   return "<h2>By kind</h2>\n<div class=\"panel\">" + to_html(table) + "</div>\n";
 }
 
 std::string layer_section(const LayerPage& page) {
-  const double all = all_milliseconds(page.rows);
+  const double all = sum_of_milliseconds(page.rows);
   HtmlTable table{.heads = {text_cell("layer"), text_cell("direction"), text_cell("kernel"),
                             number_cell("time"), number_cell("share"), number_cell("GFLOP/s"),
-                            number_cell("GB/s"), number_cell("of peak"), text_cell("bound by")},
-                  .rows = {}};
+                            number_cell("GB/s"), number_cell("of peak"), text_cell("bound by")}};
   for (const LayerProfile::Row& row : page.rows) {
     table.rows.push_back(
         {text_cell(row.name), text_cell(row.direction), text_cell(row.kernel),
-         number_cell(seconds_text(row.milliseconds * 1e-3)), barred_cell(row.milliseconds / all, 0),
+         number_cell(seconds_text(row.milliseconds * 1e-3)), share_cell(row.milliseconds / all, 0),
          number_cell(row.gigaflops > 0 ? number_text(row.gigaflops, 3) : ""),
-         number_cell(number_text(row.gigabytes_per_second, 3)), barred_cell(row.share_of_peak, 2),
+         number_cell(number_text(row.gigabytes_per_second, 3)), share_cell(row.share_of_peak, 2),
          text_cell(row.memory_bound ? "memory" : "compute")});
   }
   std::string notes;

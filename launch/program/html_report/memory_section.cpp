@@ -63,18 +63,15 @@ double most_resident(const RunFolder& run) {
 }
 
 std::string parts_table(const std::vector<PlannedPart>& parts, double had, const std::string& what_it_had) {
-  HtmlTable table{.heads = {text_cell("part"), number_cell("planned")}, .rows = {}};
+  HtmlTable table{.heads = {text_cell("part"), number_cell("planned")}};
   const double total = total_bytes(parts);
   for (const PlannedPart& part : parts)
-    table.rows.push_back(
-        {text_cell(part.name),
-         {.html = bytes_text(part.bytes) + html_bar(part.bytes / std::fmax(total, had), "s0"),
-          .number = true}});
+    table.rows.push_back({text_cell(part.name),
+                          barred_cell(bytes_text(part.bytes), part.bytes / std::fmax(total, had), "s0")});
   const auto whole = [&](const std::string& name, double bytes, const char* color) {
-    table.rows.push_back({{.html = fmt::format("<b>{}</b>", in_markup(name))},
-                          {.html = fmt::format("<b>{}</b>{}", bytes_text(bytes),
-                                               html_bar(bytes / std::fmax(total, had), color)),
-                           .number = true}});
+    table.rows.push_back(
+        {{.html = fmt::format("<b>{}</b>", in_markup(name))},
+         barred_cell(fmt::format("<b>{}</b>", bytes_text(bytes)), bytes / std::fmax(total, had), color)});
   };
   whole("planned total", total, "s0");
   if (std::isfinite(had)) whole(what_it_had, had, "s1");

@@ -22,12 +22,9 @@ std::string subtitle_of(const RunFolder& run, const RunHeadline& headline) {
   if (const std::string model = fact_named(run.config, "model.name"); !model.empty()) parts.push_back(model);
   if (const std::string ranks = fact_named(run.machine, "ranks"); !ranks.empty())
     parts.push_back(ranks + (ranks == "1" ? " rank" : " ranks"));
-  if (const std::string device = fact_named(run.machine, "device"); !device.empty())
-    parts.push_back("on " + device);
-  if (const std::string host = fact_named(run.machine, "host"); !host.empty())
-    parts.push_back("host " + host);
-  if (const std::string started = fact_named(run.machine, "started"); !started.empty())
-    parts.push_back("started " + started);
+  for (const auto& [name, before] :
+       {std::pair("device", "on "), std::pair("host", "host "), std::pair("started", "started ")})
+    if (const std::string fact = fact_named(run.machine, name); !fact.empty()) parts.push_back(before + fact);
   parts.push_back(fmt::format("{} step{}", number_text(headline.steps), headline.steps == 1 ? "" : "s"));
   parts.push_back(counted(headline.epochs, "completed epoch"));
   return fmt::format("<p class=\"soft\">{}</p>\n",
@@ -78,7 +75,7 @@ StepAccount account_of_all(const NamedRuns& named) {
 }
 
 std::string headline_table(const NamedRuns& named) {
-  HtmlTable table{.heads = {text_cell("")}, .rows = {}};
+  HtmlTable table{.heads = {text_cell("")}};
   std::vector<RunHeadline> headlines;
   for (std::size_t i = 0; i < named.runs.size(); ++i) {
     headlines.push_back(headline_of(named.runs[i]));

@@ -3,7 +3,7 @@
 // Sections that are charts.
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -39,7 +39,11 @@ double exposed_share(const Line& line) {
 }
 template <auto Number>
 double in_evaluation(const EvaluationRecord& record) {
-  return std::invoke(Number, record.evaluation);
+  return record.evaluation.*Number;
+}
+template <std::optional<double> EvaluationMetrics::*Metric>
+double metric_in(const EvaluationRecord& record) {
+  return metric_of(record.evaluation, Metric);
 }
 
 // The values of a chart: from steps.jsonl, or else from metrics.jsonl (epochs).
@@ -55,6 +59,10 @@ struct TrainingNumber {
   std::string (*alone)(const RunFolder&) = nullptr;  // the figure for a single run; null: as for several
   bool (*omitted_if)(const std::vector<Curve>&) = nullptr;
 };
+
+constexpr TrainingNumber share_in_evaluations(const char* title, double (*share)(const EvaluationRecord&)) {
+  return {.title = title, .unit = "%", .of_evaluations = share, .factor = 100, .from_zero = false};
+}
 
 constexpr TrainingNumber kBusy = {.title = "Busy",
                                   .unit = "%",
@@ -93,26 +101,10 @@ constexpr TrainingNumber kLearningNumbers[] = {
      .of_evaluations = in_evaluation<&Evaluation::loss>,
      .from_zero = false,
      .alone = no_figure},
-    {.title = "Test accuracy",
-     .unit = "%",
-     .of_evaluations = in_evaluation<&Evaluation::accuracy>,
-     .factor = 100,
-     .from_zero = false},
-    {.title = "Top-5 accuracy",
-     .unit = "%",
-     .of_evaluations = in_evaluation<top5_of>,
-     .factor = 100,
-     .from_zero = false},
-    {.title = "F1, mean over classes",
-     .unit = "%",
-     .of_evaluations = in_evaluation<f1_macro_of>,
-     .factor = 100,
-     .from_zero = false},
-    {.title = "IoU, mean over classes",
-     .unit = "%",
-     .of_evaluations = in_evaluation<iou_mean_of>,
-     .factor = 100,
-     .from_zero = false},
+    share_in_evaluations("Test accuracy", in_evaluation<&Evaluation::accuracy>),
+    share_in_evaluations("Top-5 accuracy", metric_in<&EvaluationMetrics::top5>),
+    share_in_evaluations("F1, mean over classes", metric_in<&EvaluationMetrics::f1_macro>),
+    share_in_evaluations("IoU, mean over classes", metric_in<&EvaluationMetrics::iou_mean>),
     {.title = "Learning rate",
      .unit = "",
      .of_steps = member_of<&StepLine::learning_rate>,

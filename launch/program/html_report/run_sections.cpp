@@ -116,10 +116,9 @@ HtmlCell wide_cell(const std::string& text) {
 }
 
 std::string account_table(const WholeAccount& whole, double busy) {
-  HtmlTable table{
-      .heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"), number_cell("per step"),
-                number_cell("total"), text_cell("what to change if it is large")},
-      .rows = {}};
+  HtmlTable table{.heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"),
+                            number_cell("per step"), number_cell("total"),
+                            text_cell("what to change if it is large")}};
   for (std::size_t i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
     const double seconds = whole.account[phase];
@@ -142,25 +141,24 @@ std::string account_table(const WholeAccount& whole, double busy) {
   return to_html(table);
 }
 
-// A time with a bar.
-HtmlCell barred_cell(double seconds, double most, const char* color) {
-  return {.html = seconds_text(seconds) + html_bar(most > 0 ? seconds / most : 0, color), .number = true};
+// Exposed communication of a step, beside the most of any row.
+HtmlCell exposed_cell(double seconds, double most) {
+  return barred_cell(seconds_text(seconds), most > 0 ? seconds / most : 0, "p3");
 }
 
 std::string rank_table(const EpochCommunication& sum, const std::vector<double>& busy) {
   HtmlTable table{.heads = {number_cell("rank"), number_cell("exposed per step"), number_cell("hidden"),
                             number_cell("waited for peers"), number_cell("wire"), number_cell("starved"),
-                            number_cell("no core"), number_cell("busy")},
-                  .rows = {}};
+                            number_cell("no core"), number_cell("busy")}};
   const auto steps = static_cast<double>(sum.mine.steps);
   double most = 0;
   for (const RankCommunication& rank : sum.by_rank) most = std::fmax(most, rank.exposed);
   for (std::size_t i = 0; i < sum.by_rank.size(); ++i) {
     const RankCommunication& rank = sum.by_rank[i];
     const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / steps)); };
-    table.rows.push_back({number_cell(fmt::format("{}", i)),
-                          barred_cell(rank.exposed / steps, most / steps, "p3"), a_step(rank.hidden),
-                          a_step(rank.waited), a_step(rank.wire), a_step(rank.starved), a_step(rank.no_core),
+    table.rows.push_back({number_cell(fmt::format("{}", i)), exposed_cell(rank.exposed / steps, most / steps),
+                          a_step(rank.hidden), a_step(rank.waited), a_step(rank.wire), a_step(rank.starved),
+                          a_step(rank.no_core),
                           number_cell(percent_text(i < busy.size() ? busy[i] : kNotTold))});
   }
   return to_html(table);
@@ -169,8 +167,7 @@ std::string rank_table(const EpochCommunication& sum, const std::vector<double>&
 std::string bucket_table(const EpochCommunication& sum) {
   HtmlTable table{.heads = {number_cell("bucket"), number_cell("size"), number_cell("exposed per step"),
                             number_cell("hidden"), number_cell("waited for peers"), number_cell("wire"),
-                            number_cell("starved")},
-                  .rows = {}};
+                            number_cell("starved")}};
   const auto steps = static_cast<double>(sum.mine.steps);
   double most = 0;
   for (const BucketSums& bucket : sum.mine.buckets) most = std::fmax(most, bucket.exposed);
@@ -178,7 +175,7 @@ std::string bucket_table(const EpochCommunication& sum) {
     const BucketSums& bucket = sum.mine.buckets[i];
     const auto a_step = [&](double seconds) { return number_cell(seconds_text(seconds / steps)); };
     table.rows.push_back({number_cell(fmt::format("{}", i)), number_cell(bytes_text(sum.bucket_bytes[i])),
-                          barred_cell(bucket.exposed / steps, most / steps, "p3"), a_step(bucket.hidden),
+                          exposed_cell(bucket.exposed / steps, most / steps), a_step(bucket.hidden),
                           a_step(bucket.late), a_step(bucket.wire), a_step(bucket.starved)});
   }
   return to_html(table);
@@ -291,8 +288,7 @@ std::string events_section(const RunFolder& run) {
     return (std::isfinite(one.step) ? one.step : -1) < (std::isfinite(other.step) ? other.step : -1);
   });
   HtmlTable table{.heads = {number_cell("time (UTC)"), number_cell("step"), text_cell("kind"),
-                            text_cell("cause"), text_cell("description")},
-                  .rows = {}};
+                            text_cell("cause"), text_cell("description")}};
   const std::size_t left_out = events.size() - std::min(events.size(), kMostEvents);
   for (std::size_t i = left_out; i < events.size(); ++i) add_event_row(events[i], table);
   return fmt::format("{}<div class=\"panel\">{}</div>\n",
@@ -303,7 +299,7 @@ std::string events_section(const RunFolder& run) {
 }
 
 std::string facts_section(const NamedRuns& named, bool only_differences) {
-  HtmlTable table{.heads = {text_cell("key"), text_cell("file")}, .rows = {}};
+  HtmlTable table{.heads = {text_cell("key"), text_cell("file")}};
   for (const std::string& name : named.names)
     table.heads.push_back(text_cell(named.names.size() == 1 ? "value" : name));
   for (const auto& [facts, file] :

@@ -40,10 +40,10 @@ class Fault {
 struct FaultKind {
   std::string_view name;
   std::string_view meaning;
-  std::string_view amount;  // name of the third number, such as "ms"; empty if the kind has none
-  double least, otherwise, most;
-  bool lasts;  // applies to every step from that one on
   std::unique_ptr<Fault> (*make)();
+  std::string_view amount = {};  // name of the third number, such as "ms"; empty if the kind has none
+  double least = 0, otherwise = 0, most = 0;
+  bool lasts = false;  // applies to every step from that one on
 };
 std::span<const FaultKind> fault_kinds();
 // One line per kind, for the help.

@@ -29,12 +29,6 @@ struct Numbers {
   std::string milliseconds, share, gigaflops, gigabytes, share_of_peak;
 };
 
-double sum_of_milliseconds(std::span<const Row> rows) {
-  double sum = 0;
-  for (const Row& row : rows) sum += row.milliseconds;
-  return sum;
-}
-
 std::string wide_table(std::span<const Row> rows, double all_milliseconds) {
   std::string text =
       fmt::format(kWide, "layer", "direction", "kernel", "ms", "%", "GFLOP/s", "GB/s", "peak %");
@@ -86,6 +80,12 @@ std::size_t longest_line(const std::string& text) {
 }
 
 }  // namespace
+
+double sum_of_milliseconds(std::span<const Row> rows) {
+  double sum = 0;
+  for (const Row& row : rows) sum += row.milliseconds;
+  return sum;
+}
 
 std::string layer_table(std::span<const Row> rows, std::size_t shown, const Terminal& terminal) {
   const double all_milliseconds = sum_of_milliseconds(rows);

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+double sum_of_milliseconds(std::span<const LayerProfile::Row> rows);
+
 // The first `shown` rows, below a title line. On a narrow terminal, directions have short names, which a line
 // above explains, and the kernel's name follows the layer's, or is on the next line if both are too long.
 std::string layer_table(std::span<const LayerProfile::Row> rows, std::size_t shown, const Terminal& terminal);

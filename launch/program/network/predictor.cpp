@@ -23,8 +23,7 @@ MemoryBudget budget_for(NetworkPlanning& planning, const Config& config, Device 
   return {MemoryShortage{.device = device,
                          .batch = config.loader.batch,
                          .available = std::min(free, limit),
-                         .limited = limit < free,
-                         .remedies = {}},
+                         .limited = limit < free},
           [&planning](std::int64_t batch) {
             const MemoryPlan plan = planning.memory(batch);
             return MemoryNeed{

@@ -17,7 +17,6 @@
 #include "launch/program/plan/simulation.h"
 #include "launch/program/setup/rank_memory.h"
 #include "launch/program/setup/training_setup.h"
-#include "launch/train/job_end.h"
 
 namespace lockstep {
 namespace {
@@ -34,9 +33,7 @@ void print_ranks(Communicator& communicator, const World& world, TrainingSetup& 
   RankRow mine{.node = world.node(), .local_rank = world.local_rank(), .threads = training.threads()};
   world.host().copy(mine.host, sizeof(mine.host) - 1);
   to_string(training.network().device()).copy(mine.device, sizeof(mine.device) - 1);
-  std::vector<RankRow> rows(static_cast<std::size_t>(world.size()));
-  communicator.all_gather(&mine, rows.data(), sizeof(RankRow), DType::u8);
-  communicator.stream().synchronize();
+  const std::vector<RankRow> rows = gather_values(communicator, mine);
   if (world.rank() != 0) return;
   print_fitted(fmt::format("ranks\n  {:>4}  {:>4}  {:>5}  {:<8}  {:>7}  {}", "rank", "node", "local",
                            "device", "threads", "host"));
@@ -123,8 +120,9 @@ void print_buckets(TrainingSetup& training, const Config& config, int ranks) {
                   total, sent, ranks, travels > total ? ", as fp32" : ""));
 }
 
-void print_simulation(const PlanSimulation& simulation, Network& network, const std::string& json) {
-  const SimulationReport report = simulation.report(network);
+// json: file to write, too; may be empty.
+template <typename Plan>
+void print_report(const Plan& report, const std::string& json) {
   for (const std::string& line : to_lines(report)) print_fitted(line);
   if (!json.empty()) write_atomically(json, to_json(report));
 }
@@ -143,15 +141,6 @@ void print_plan(TrainingSetup& training, const Config& config, const Communicato
                            counted(config.trainer.epochs, "epoch")));
 }
 
-// On rank 0.
-void print_gpus(const std::vector<const GpuFigures*>& gpus, const Config& config, const Command& command,
-                const World& world) {
-  const GpuReport report = plan_gpus(gpus, config, command.registry, world);
-  for (const std::string& line : to_lines(report)) print_fitted(line);
-  const std::string& json = command.own<SimulationFlags>().json;
-  if (!json.empty()) write_atomically(json, to_json(report));
-}
-
 int plan(PlanRun& run, const Command& command, World& world) {
   run.communicator = world.communicator();
   Communicator& communicator = *run.communicator;
@@ -165,7 +154,7 @@ int plan(PlanRun& run, const Command& command, World& world) {
   run_agreed(communicator, [&] {
     require_ranks(flags);
     const std::vector<const GpuFigures*> gpus = find_gpus(flags.gpus);
-    if (first && estimates) print_gpus(gpus, *config, command, world);
+    if (first && estimates) print_report(plan_gpus(gpus, *config, command.registry, world), flags.json);
     if (first && flags.ranks > 0) simulation.emplace(flags, *config);
   });
   if (estimates) return exit_code::done;
@@ -175,14 +164,9 @@ int plan(PlanRun& run, const Command& command, World& world) {
   print_ranks(communicator, world, training);
   if (first) print_plan(training, *config, communicator);
   run_agreed(communicator, [&] {
-    if (simulation) print_simulation(*simulation, training.network(), flags.json);
+    if (simulation) print_report(simulation->report(training.network()), flags.json);
   });
   return exit_code::done;
-}
-
-int run_plan(const Command& command, World& world) {
-  PlanRun run;
-  return run_or_abort(world, [&] { return plan(run, command, world); });
 }
 
 void plan_flags(CLI::App& app, Command& command) {
@@ -201,6 +185,6 @@ extern const CommandEntry plan_command = {
         "lockstep plan own.toml --ranks 512 --nodes 64 --gpu h100 --link 8x50GB/s --device-step 19.5ms\n"
         "lockstep plan own.toml --gpu all",
     .flags = plan_flags,
-    .in_world = run_plan};
+    .in_world = in_job<PlanRun, plan>};
 
 }  // namespace lockstep

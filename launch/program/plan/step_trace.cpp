@@ -106,11 +106,10 @@ void deal_sums(std::map<std::int64_t, Moments>& steps, const std::vector<TracedS
     const auto& [backward_us, moments] = *std::prev(after);
     StepTrace::Sum& of_step = moments->step.sums[sum.bucket];
     const double begin = (sum.begin_us - backward_us) * 1e-6, end = (sum.end_us - backward_us) * 1e-6;
-    if (sum.meets) {
+    if (sum.meets)
       of_step.met = std::max(of_step.met, end);
-    } else {
+    else
       of_step = {.begin = begin, .end = end, .met = std::max(of_step.met, begin)};
-    }
   }
 }
 

@@ -66,10 +66,7 @@ std::string settings_to_train(const DatasetOptions& dataset, const PackOptions& 
   if (dataset.validation_share > 0) settings.push_back("data.validation_share=0");
   if (dataset.test_split != "auto") settings.push_back("data.test_split=auto");
   std::vector<std::string> words;
-  for (const std::string& setting : settings) {
-    words.push_back("--set");
-    words.push_back(setting);
-  }
+  for (const std::string& setting : settings) words.insert(words.end(), {"--set", setting});
   return shell_command(words);
 }
 

@@ -21,39 +21,20 @@ namespace {
 namespace fs = std::filesystem;
 
 // Keys that change only the speed, the paths, the output or the end of a training. train.accumulation and the
-// number of ranks are checked together with train.batch: see require_same_batch().
-constexpr std::string_view kFree[] = {"comm.between_nodes",
-                                      "comm.bucket_mib",
-                                      "comm.cga_cluster_size",
-                                      "comm.check",
-                                      "comm.cross_barrier",
-                                      "comm.cta_policy",
-                                      "comm.ctas_beside_compute",
-                                      "comm.exchange",
-                                      "comm.gradient_memory",
-                                      "comm.kernel_times",
-                                      "comm.max_ctas",
-                                      "comm.min_ctas",
-                                      "comm.nvls_ctas",
-                                      "comm.overlap",
-                                      "comm.priority",
-                                      "comm.timeout_seconds",
-                                      "comm.traffic_class",
-                                      "data.augment_on",
-                                      "data.loader",
-                                      "data.loader_threads",
-                                      "data.path",
-                                      "data.preload",
-                                      "data.verify",
-                                      "model.reset_head",
-                                      "train.accumulation",
-                                      "train.cuda_graph",
-                                      "train.enqueue_every",
-                                      "train.max_skipped_steps",
-                                      "train.recompute",
-                                      "train.threads",
-                                      "train.until_epoch"};
+// number of ranks are checked together with train.batch: see require_same_batch(). Separated by blanks.
+constexpr std::string_view kFree =
+    "comm.between_nodes comm.bucket_mib comm.cga_cluster_size comm.check comm.cross_barrier comm.cta_policy "
+    "comm.ctas_beside_compute comm.exchange comm.gradient_memory comm.kernel_times comm.max_ctas "
+    "comm.min_ctas comm.nvls_ctas comm.overlap comm.priority comm.timeout_seconds comm.traffic_class "
+    "data.augment_on data.loader data.loader_threads data.path data.preload data.verify model.reset_head "
+    "train.accumulation train.cuda_graph train.enqueue_every train.max_skipped_steps train.recompute "
+    "train.threads train.until_epoch";
 constexpr std::string_view kFreeSections[] = {"run.", "world.", "kernels.", "profile."};
+
+bool matters(const std::string& key) {
+  const auto begins = [&](std::string_view section) { return key.starts_with(section); };
+  return std::ranges::count(split_text(kFree, ' '), key) == 0 && std::ranges::none_of(kFreeSections, begins);
+}
 
 CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& flags) {
   if (flags.from == ResumeFlags::kNever) return {};
@@ -190,11 +171,6 @@ CheckpointCandidates agreed_candidates(Communicator& host, const Config& config,
 
 std::string to_text(const ResumeFlags& flags) {
   return fmt::format("--resume \"{}\" --resume-with {} --resume-size {}", flags.from, flags.with, flags.size);
-}
-
-bool matters(const std::string& key) {
-  const auto begins = [&](std::string_view section) { return key.starts_with(section); };
-  return std::ranges::find(kFree, key) == std::end(kFree) && std::ranges::none_of(kFreeSections, begins);
 }
 
 std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,

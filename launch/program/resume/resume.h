@@ -56,8 +56,4 @@ NetworkSettings network_settings(const Manifest& manifest, const Registry& regis
 // these ranks, and logs it. Call it after find_saved(), which checks that such an accumulation exists.
 void keep_global_batch(const SavedTraining& saved, const ResumeFlags& flags, int ranks, Config& config);
 
-// True if a training with another value of this key is a different training. The other keys change its speed,
-// its files, its output or its end.
-bool matters(const std::string& key);
-
 }  // namespace lockstep

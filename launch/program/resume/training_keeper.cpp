@@ -40,13 +40,11 @@ constexpr const char* kOptimizerKey = "optimizer.name";
 std::vector<std::string> words_that_go_on() {
   std::vector<std::string> words;
   const std::vector<std::string> given = own_arguments();
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    if (given[i] == "--resume" || given[i] == "--init") {
+  for (std::size_t i = 0; i < given.size(); ++i)
+    if (given[i] == "--resume" || given[i] == "--init")
       ++i;
-    } else if (!given[i].starts_with("--resume=") && !given[i].starts_with("--init=")) {
+    else if (!given[i].starts_with("--resume=") && !given[i].starts_with("--init="))
       words.push_back(given[i]);
-    }
-  }
   words.insert(words.end(), {"--resume", "auto"});
   return words;
 }
@@ -298,9 +296,7 @@ TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Co
                     .device = device.kind == DeviceKind::cpu ? "cpu" : "cuda",
                     .data = describe_data(training.train_set(), training.test_set()),
                     .kernels = training.kernels(),
-                    .config = std::move(config_text),
-                    .test_accuracy = {},
-                    .files = {}};
+                    .config = std::move(config_text)};
   keeper_ = std::make_unique<CheckpointKeeper>(
       CheckpointKeeper::Parts{.trainer = trainer,
                               .host = host,

@@ -48,10 +48,11 @@ void check_masks(const Config& config, const Dataset& dataset) {
 
 void check_channels(const Config& config, const Dataset& dataset) {
   const auto channels = static_cast<std::size_t>(dataset.image_shape().channels);
-  if (!config.network.mean.empty() && config.network.mean.size() != channels) {
+  const std::size_t values = std::max(config.network.mean.size(), config.network.deviation.size());
+  if (values != 0 && values != channels) {
     throw ConfigError(fmt::format(
         "data.mean and data.deviation have {} values, but images have {} channels; set one value per channel",
-        config.network.mean.size(), channels));
+        values, channels));
   }
 }
 

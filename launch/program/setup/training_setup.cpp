@@ -91,9 +91,8 @@ void TrainingSetup::prepare_data(World& world, const DeviceChoice& choice, bool 
                                .reads_images = reads_images};
   Preloading made = preload(data_->sets, options, *node);
   run_agreed(host_, [&] {
-    if (!made.failed.empty()) {
+    if (!made.failed.empty())
       throw ConfigError(fmt::format("data.loader = \"{}\": {}", word_of(options.mode), made.failed));
-    }
   });
   if (config_.verify.extent == Verify::all) {  // decodes all images, and kept sets keep them
     const auto read = [](const std::shared_ptr<Dataset>& source, const std::shared_ptr<Dataset>& set) {
@@ -127,8 +126,7 @@ TracedRun TrainingSetup::traced_run(const World& world) const {
                 .overlap = config_.gradients.overlap,
                 .between_nodes = config_.between_nodes,
                 .threads = is_host_memory(network_->device()) ? threads_ : 0,
-                .node_cores = node_cores_,
-                .bucket_bytes = {}};
+                .node_cores = node_cores_};
   for (const Bucket& bucket : buckets_->buckets()) run.bucket_bytes.push_back(bucket.bytes());
   return run;
 }
@@ -184,9 +182,8 @@ std::string TrainingSetup::told_of_recompute() const {
   if (config_.network.recompute == Recompute::nothing) return {};
   const MemoryPlan& memory = network_->memory();
   const bool repeats = std::ranges::any_of(network_->nodes(), &PlannedNode::recomputed);
-  if (!config_.network.recompute.is_open()) {
+  if (!config_.network.recompute.is_open())
     return repeats ? "" : "train.recompute has no effect: this network has no such layers to compute again";
-  }
   if (network_->recomputes() == Recompute::nothing)
     return fmt::format("activations take {}, nothing is recomputed", in_units(memory.activations));
   return fmt::format("recomputation {}: activations take {} instead of {}", described(network_->recomputes()),

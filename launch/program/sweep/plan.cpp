@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -79,9 +80,9 @@ class SweepReader {
   void load_base();
   void choose_trials();
 
-  void number(const toml::node& node, const std::string& name, std::int64_t least, std::int64_t most,
-              std::int64_t& into);
-  void number(const toml::node& node, const std::string& name, double least, double most, double& into);
+  template <typename Number>
+  void number(const toml::node& node, const std::string& name, std::type_identity_t<Number> least,
+              std::type_identity_t<Number> most, Number& into);
   template <typename Enum>
   void word(const toml::node& node, const std::string& name, Enum& into);
   void text(const toml::node& node, const std::string& name, std::string& into);
@@ -95,24 +96,16 @@ class SweepReader {
   std::vector<std::string> problems_;
 };
 
-void SweepReader::number(const toml::node& node, const std::string& name, std::int64_t least,
-                         std::int64_t most, std::int64_t& into) {
-  const auto given = node.value_exact<std::int64_t>();
+template <typename Number>
+void SweepReader::number(const toml::node& node, const std::string& name, std::type_identity_t<Number> least,
+                         std::type_identity_t<Number> most, Number& into) {
+  constexpr bool kWhole = std::is_integral_v<Number>;
+  const std::optional<Number> given = kWhole ? node.value_exact<Number>() : node.value<Number>();
   if (given && *given >= least && *given <= most)
     into = *given;
   else
-    complain(node, fmt::format("sweep.{} = {}: allowed are integers from {} to {}", name, toml_value(node),
-                               least, most));
-}
-
-void SweepReader::number(const toml::node& node, const std::string& name, double least, double most,
-                         double& into) {
-  const auto given = node.value<double>();
-  if (given && *given >= least && *given <= most)
-    into = *given;
-  else
-    complain(node, fmt::format("sweep.{} = {}: allowed are numbers from {} to {}", name, toml_value(node),
-                               least, most));
+    complain(node, fmt::format("sweep.{} = {}: allowed are {} from {} to {}", name, toml_value(node),
+                               kWhole ? "integers" : "numbers", least, most));
 }
 
 template <typename Enum>

@@ -102,10 +102,10 @@ std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::in
 std::string sweep_result_line(const SweepResult& result, const TuneSettings& settings, std::int64_t epochs) {
   if (!result.problem.empty())
     return fmt::format("trial {} failed: {} ({})", result.job.trial, result.problem, describe(settings));
-  return fmt::format("trial {}: {:.2f} % after {} of {}, {} samples/s ({})", result.job.trial,
+  return fmt::format("trial {}: {:.2f} % after {} of {}, {} ({})", result.job.trial,
                      100 * result.measure.accuracy, result.epochs,
                      counted_of(std::max(epochs, result.epochs), "epoch"),
-                     thousands(result.measure.samples_per_second), describe(settings));
+                     per_second(result.measure.samples_per_second, "samples"), describe(settings));
 }
 
 std::string sweep_trials(const SweepPlan& plan, const SweepSlots& slots) {
@@ -129,7 +129,7 @@ std::string sweep_table(const SweepOutcome& outcome, const Terminal& terminal) {
               : "";
     const std::string start = fmt::format(
         "{:>6}  {:>6}  {:>8.2f} %  {:>8.4f}  {:>10}{} {} ", row.trial, row.epochs, 100 * row.measure.accuracy,
-        row.measure.loss, thousands(row.measure.samples_per_second), cost, row.pareto ? '*' : ' ');
+        row.measure.loss, rounded_rate(row.measure.samples_per_second), cost, row.pareto ? '*' : ' ');
     text +=
         sweep_line(start, describe(row.settings) + (row.problem.empty() ? "" : ", then failed"), terminal);
   }
@@ -195,10 +195,10 @@ std::string sweep_csv(const SweepOutcome& outcome, const SweepSpace& space) {
 std::string best_toml(const SweepRow& best, const Config& config, const Registry& registry,
                       std::int64_t ranks) {
   return fmt::format(
-      "# Written by lockstep sweep: trial {}, {:.2f} % after {}, {} samples/s while other trials "
+      "# Written by lockstep sweep: trial {}, {:.2f} % after {}, {} while other trials "
       "ran{}.\n# {}\n{}",
       best.trial, 100 * best.measure.accuracy, counted_of(best.epochs, "epoch"),
-      thousands(best.measure.samples_per_second),
+      per_second(best.measure.samples_per_second, "samples"),
       ranks > 1 ? fmt::format(", on {} each", counted_of(ranks, "rank")) : "", describe(best.settings),
       to_toml(config, registry));
 }

@@ -162,13 +162,10 @@ std::int64_t SweepSearch::expected_epochs() const {
   return epochs;
 }
 
-std::int64_t SweepSearch::epochs_of(const Trial& trial) const {
-  return trial.measures.empty() ? 0 : rules_.rungs[trial.measures.size() - 1];
-}
-
 std::int64_t SweepSearch::epochs_done() const {
   std::int64_t epochs = 0;
-  for (const Trial& trial : trials_) epochs += epochs_of(trial);
+  for (const Trial& trial : trials_)
+    if (!trial.measures.empty()) epochs += rules_.rungs[trial.measures.size() - 1];
   return epochs;
 }
 

@@ -73,7 +73,6 @@ class SweepSearch {
   std::int64_t expected_epochs() const;
   // Epochs done: of each trial up to the last rung that it has reached.
   std::int64_t epochs_done() const;
-  std::int64_t epochs_of(const Trial& trial) const;
   // Trials with a measure that did not fail: those of the highest rung first, within a rung the best first.
   std::vector<std::int64_t> ranking() const;
 

@@ -243,23 +243,17 @@ void Sweep::start(const SweepJob& job, std::size_t slot) {
 }
 
 ChildCommand Sweep::command_of(const SweepJob& job, std::size_t slot) const {
-  ChildCommand command{.words = {},
-                       .environment = sessions_.variables_of(slot),
+  ChildCommand command{.environment = sessions_.variables_of(slot),
                        .output = folder_of(job.trial) / "output.txt"};
   if (plan_.ranks > 1) command.words = mpirun_words(plan_.ranks);
-  const std::string config = (folder_of(job.trial) / "trial.toml").string();
-  for (const std::string& word :
-       {program_, std::string("train"), config, std::string("--resume"), std::string("auto")})
-    command.words.push_back(word);
-  if (job.rung + 1 < search_.rules().rungs.size()) {
-    command.words.emplace_back("--set");
-    command.words.push_back(fmt::format("train.until_epoch={}", search_.rules().rungs[job.rung]));
-  }
+  const auto add = [&](std::initializer_list<std::string> words) {
+    command.words.insert(command.words.end(), words);
+  };
+  add({program_, "train", (folder_of(job.trial) / "trial.toml").string(), "--resume", "auto"});
+  if (job.rung + 1 < search_.rules().rungs.size())
+    add({"--set", fmt::format("train.until_epoch={}", search_.rules().rungs[job.rung])});
   const Config& trial = *accounts_[static_cast<std::size_t>(job.trial)].config;
-  if (!trial.checkpoints.regular()) {
-    command.words.emplace_back("--set");
-    command.words.emplace_back(kSavedAtTheEnd);
-  }
+  if (!trial.checkpoints.regular()) add({"--set", kSavedAtTheEnd});
   if (trial.busy.runs_command()) command.environment.emplace_back(kEventCommandVariable, trial.busy.command);
   if (!slots_.devices.empty()) command.environment.emplace_back("CUDA_VISIBLE_DEVICES", slots_.devices[slot]);
   return command;

@@ -34,7 +34,7 @@ struct SweepFlags {
 
 // Each job starts its own World, so this process must not be a rank of a launcher.
 void require_no_launcher() {
-  const Launch launch = find_launch([](const char* name) { return std::getenv(name); });
+  const Launch launch = find_launch(&std::getenv);
   if (launch.launcher == Launcher::none || (launch.launcher == Launcher::srun && launch.size == 1)) return;
   throw UsageError(
       "lockstep sweep starts its trainings itself; start it once, without a launcher, and set the number "

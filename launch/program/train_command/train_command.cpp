@@ -32,7 +32,6 @@
 #include "launch/program/train_command/train_results.h"
 #include "launch/program/version.h"
 #include "launch/train/hold.h"
-#include "launch/train/job_end.h"
 #include "launch/train/watch/desync_check.h"
 #include "launch/train/watch/replicas.h"
 #include "launch/train/watch/step_watch.h"
@@ -95,11 +94,6 @@ void warn_of_random_start(const Config& config) {
                         word_of(config.model.reset_head));
   if (!config.model.freeze.empty())
     log::shared_warning("model.freeze is set without --init: frozen layers keep their random initial values");
-}
-
-// Logs the digest of a training resumed on another number of ranks, for comparison with the saved one.
-void tell_digest(TrainJob& job) {
-  log::info("the digest of the resumed state is {}", digest_of(job));  // may communicate
 }
 
 // Collective.
@@ -165,7 +159,8 @@ void go_on_or_start(TrainJob& job, const Command& command, const World& world) {
   if (job.saved) {
     go_on_from(*job.saved, command.own<ResumeFlags>(), to_toml(job.config, command.registry),
                job.communicator->host(), *job.training, *job.trainer);
-    if (job.saved->manifest.ranks != world.size()) tell_digest(job);
+    if (job.saved->manifest.ranks != world.size())  // for comparison with the saved one
+      log::info("the digest of the resumed state is {}", digest_of(job));  // may communicate
     tell_changed_rate(*job.saved, *job.training, *job.trainer, command.registry);
   } else {
     choose_threads_by_trial(job, command);
@@ -411,11 +406,6 @@ int train(TrainJob& job, const Command& command, World& world) {
   return end_whole(job, command, world);
 }
 
-int run_train(const Command& command, World& world) {
-  TrainJob job;
-  return run_or_abort(world, [&] { return train(job, command, world); });
-}
-
 void train_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   app.add_option("--init", command.init, "Start from this safetensors file (PyTorch's names and layouts)")
@@ -460,7 +450,7 @@ extern const CommandEntry train_command = {
         "lockstep train fashion_mnist_cnn --ranks 2\n"
         "lockstep train own.toml --set train.epochs=3 --export own.safetensors",
     .flags = train_flags,
-    .in_world = run_train,
+    .in_world = in_job<TrainJob, train>,
     .lists_keys = true};
 
 }  // namespace lockstep

@@ -94,9 +94,8 @@ void Dimensions::add_threads() {
   if (config_.reproducible || situation_.gpu) return;
   std::vector<std::string> values;
   for (const int count :
-       {situation_.cores - 1, situation_.cores, situation_.cores * 3 / 4, situation_.cores / 2}) {
+       {situation_.cores - 1, situation_.cores, situation_.cores * 3 / 4, situation_.cores / 2})
     if (count >= 1 && count != situation_.threads) values.push_back(std::to_string(count));
-  }
   add("train.threads", values, 2);
 }
 
@@ -120,9 +119,8 @@ void Dimensions::add_device() {
     add_numbers("comm.cga_cluster_size", kClusters);
     // Only gathering and scattering collectives have policies.
     if (config_.gradients.exchange == ExchangeForm::sharded) add_words("comm.cta_policy");
-    for (const detail::Key& key : keys_) {
+    for (const detail::Key& key : keys_)
       if (key.section() == "comm" && key.name.find("priority") != std::string::npos) add_flip(key.name);
-    }
   }
   add_flip("train.cuda_graph");
 }

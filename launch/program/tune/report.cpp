@@ -92,29 +92,25 @@ std::string visit_line(const TuneSettings& settings, const TuneFigure* figure, c
 std::string tune_table(const TuneOutcome& outcome, const TuneFacts& facts, const Terminal& terminal) {
   std::string text = fmt::format("{:>9}  {:>10}  {:>9}  {:<25}{}\n", "step ms", "exposed ms", "samples/s",
                                  "speedup (interval)", "settings");
-  text += beside(table_row(outcome.default_blocks, "1", facts), describe(TuneSettings{}), terminal) + '\n';
+  const auto add = [&](const std::string& start, const std::string& rest) {
+    text += beside(start, rest, terminal) + '\n';
+  };
+  add(table_row(outcome.default_blocks, "1", facts), describe(TuneSettings{}));
   std::vector<const TuneCandidate*> measured;
   for (const TuneCandidate& candidate : outcome.candidates)
     if (!candidate.ratios.empty()) measured.push_back(&candidate);
   std::ranges::stable_sort(measured, std::greater<>(),
                            [](const TuneCandidate* candidate) { return candidate->figure().ratio; });
   for (const TuneCandidate* candidate : measured)
-    text += beside(table_row(candidate->blocks, describe(candidate->figure()), facts),
-                   describe(candidate->settings), terminal) +
-            '\n';
-  if (!outcome.confirmation.empty()) {
-    text += beside(table_row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
-                   "confirmation: " + describe(outcome.chosen), terminal) +
-            '\n';
-  }
-  for (const TuneCandidate& candidate : outcome.candidates) {
-    if (!candidate.ratios.empty()) continue;
-    text += beside("  not measured: ",
-                   candidate.problem.empty() ? describe(candidate.settings) + " (the budget was spent)"
-                                             : visit_line(candidate.settings, nullptr, candidate.problem),
-                   terminal) +
-            '\n';
-  }
+    add(table_row(candidate->blocks, describe(candidate->figure()), facts), describe(candidate->settings));
+  if (!outcome.confirmation.empty())
+    add(table_row(outcome.confirmed_blocks, describe(figure_of(outcome.confirmation)), facts),
+        "confirmation: " + describe(outcome.chosen));
+  for (const TuneCandidate& candidate : outcome.candidates)
+    if (candidate.ratios.empty())
+      add("  not measured: ", candidate.problem.empty()
+                                  ? describe(candidate.settings) + " (the budget was spent)"
+                                  : visit_line(candidate.settings, nullptr, candidate.problem));
   return text;
 }
 

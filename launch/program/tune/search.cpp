@@ -113,9 +113,8 @@ std::vector<std::size_t> TuneSearch::halve(std::vector<std::size_t> alive, doubl
   };
   int pairs = first_pairs(alive.size(), share);
   while (!alive.empty()) {
-    for (const std::size_t i : alive) {
+    for (const std::size_t i : alive)
       if (outcome_.spent < end) visit(outcome_.candidates[i], pairs);
-    }
     std::erase_if(alive, is_out);
     std::ranges::stable_sort(alive, std::greater<>(),
                              [this](std::size_t i) { return outcome_.candidates[i].figure().ratio; });

@@ -36,7 +36,6 @@
 #include "launch/program/tune/search.h"
 #include "launch/program/version.h"
 #include "launch/train/hold.h"
-#include "launch/train/job_end.h"
 
 namespace lockstep {
 namespace {
@@ -312,11 +311,6 @@ int tune(TuneRun& run, const Command& command, World& world) {
   return exit_code::done;
 }
 
-int run_tune(const Command& command, World& world) {
-  TuneRun run;
-  return run_or_abort(world, [&] { return tune(run, command, world); });
-}
-
 void tune_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   auto& flags = command.own<TuneFlags>();
@@ -345,6 +339,6 @@ extern const CommandEntry tune_command = {
     .description = "Find the fastest settings on this machine, with the measurements",
     .example = "lockstep tune fashion_mnist_cnn --minutes 5 --ranks 2",
     .flags = tune_flags,
-    .in_world = run_tune};
+    .in_world = in_job<TuneRun, tune>};
 
 }  // namespace lockstep

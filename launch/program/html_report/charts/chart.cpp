@@ -25,9 +25,8 @@ constexpr int kXTicks = 5, kYTicks = 4;
 std::string tick_text(double value) {
   const double size = std::abs(value);
   if (size >= 1e12) return fmt::format("{:.3g}", value);
-  for (const auto& [unit, name] : {std::pair{1e9, "G"}, std::pair{1e6, "M"}, std::pair{1e4, "k"}}) {
+  for (const auto& [unit, name] : {std::pair{1e9, "G"}, std::pair{1e6, "M"}, std::pair{1e4, "k"}})
     if (size >= unit) return fmt::format("{:.6g}{}", value / std::min(unit, unit == 1e4 ? 1e3 : unit), name);
-  }
   return fmt::format("{:.5g}", value);
 }
 
@@ -143,13 +142,12 @@ std::string places_of(const std::vector<DrawnCurve>& curves, const Frame& frame,
   for (const DrawnCurve& drawn : curves)
     for (const ColumnPoint& point : drawn.points) distinct.insert(point.x);
   std::vector<double> bounds = {x_low};
-  if (distinct.size() <= kColumns) {
+  if (distinct.size() <= kColumns)
     for (auto at = distinct.begin(); std::next(at) != distinct.end(); ++at)
       bounds.push_back((*at + *std::next(at)) / 2);
-  } else {
+  else
     for (std::size_t i = 1; i < kColumns; ++i)
       bounds.push_back(x_low + (x_high - x_low) * static_cast<double>(i) / static_cast<double>(kColumns));
-  }
   bounds.push_back(x_high);
   std::vector<std::size_t> next(curves.size());
   std::string svg = "<g class=\"places\">\n";
@@ -277,9 +275,7 @@ std::string account_bar(const StepAccount& account) {
 
 StepAccount total_of(const std::vector<AccountPoint>& points) {
   StepAccount total;
-  for (const AccountPoint& point : points)
-    for (std::size_t phase = 0; phase < kPhases; ++phase)
-      total.seconds[phase] += point.account.seconds[phase];
+  for (const AccountPoint& point : points) total += point.account;
   return total;
 }
 

@@ -54,8 +54,7 @@ std::vector<AccountPoint> thinned(std::span<const AccountPoint> points, std::siz
       continue;
     }
     result.back().step = point.step;
-    for (std::size_t phase = 0; phase < kPhases; ++phase)
-      result.back().account.seconds[phase] += point.account.seconds[phase];
+    result.back().account += point.account;
   }
   return result;
 }

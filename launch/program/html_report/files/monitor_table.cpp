@@ -89,12 +89,11 @@ class CsvTable {
         CsvRow row{.cells = cells_of(line)};
         const std::optional<double> seconds =
             row.cells.size() > time_ ? seconds_of(row.cells[time_]) : std::nullopt;
-        if (row.cells.size() != columns_.size() || !seconds) {
+        if (row.cells.size() != columns_.size() || !seconds)
           throw DataError(fmt::format(
               "{}:{}: expected {} values with a valid timestamp, found {} values; remove this line, or "
               "restore the file",
               name, number, columns_.size(), row.cells.size()));
-        }
         row.seconds = *seconds;
         rows_.push_back(std::move(row));
       }

@@ -83,12 +83,11 @@ void for_each_object(std::string_view text, const std::string& name, const What&
 }
 
 void add_json_facts(const std::string& path, const Json& value, std::vector<RunFact>& facts) {
-  if (value.is_object()) {
+  if (value.is_object())
     for (const auto& [name, member] : value.items())
       add_json_facts(path.empty() ? name : fmt::format("{}.{}", path, name), member, facts);
-  } else {
+  else
     facts.emplace_back(path, value.is_string() ? value.get<std::string>() : dumped(value));
-  }
 }
 
 // In short form: 0.1, [1, 25, 1], strings without quotes.
@@ -125,13 +124,6 @@ std::vector<std::string> class_names_in(const std::vector<RunFact>& machine) {
   return names;
 }
 
-}  // namespace
-
-std::string fact_named(const std::vector<RunFact>& facts, std::string_view name) {
-  const auto found = std::ranges::find(facts, name, &RunFact::first);
-  return found == facts.end() ? std::string() : found->second;
-}
-
 std::vector<EpochReport> read_epoch_lines(std::string_view text, const std::string& name) {
   std::vector<EpochReport> epochs;
   std::size_t evaluated = 0;  // the last epoch with an evaluation
@@ -146,12 +138,6 @@ std::vector<EpochReport> read_epoch_lines(std::string_view text, const std::stri
     epochs.push_back(std::move(epoch));
   });
   return epochs;
-}
-
-std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name) {
-  std::vector<StepLine> steps;
-  for_each_object(text, name, [&](const Json& line) { add_newest(record_from<StepLine>(line), steps); });
-  return steps;
 }
 
 std::vector<EvaluationRecord> read_evaluation_lines(std::string_view text, const std::string& name) {
@@ -178,17 +164,6 @@ std::vector<EventLine> read_event_lines(std::string_view text, const std::string
   return events;
 }
 
-std::vector<RunFact> read_config_facts(std::string_view text, const std::string& name) {
-  const TomlText readable = readable_toml(text);
-  if (!readable.errors.empty()) {
-    const SyntaxError& error = readable.errors.front();
-    throw DataError(fmt::format("{}:{}:{}: {}", name, error.line, error.column, one_line(error.what)));
-  }
-  std::vector<RunFact> facts;
-  add_toml_facts("", toml::parse(readable.text), facts);
-  return facts;
-}
-
 std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name) {
   try {
     const auto document = nlohmann::ordered_json::parse(text.begin(), text.end());
@@ -203,6 +178,30 @@ std::vector<RunFact> read_machine_facts(std::string_view text, const std::string
     throw DataError(fmt::format("{}:{}: is not JSON; restore the file, or remove it", name,
                                 1 + std::ranges::count(before, '\n')));
   }
+}
+
+}  // namespace
+
+std::string fact_named(const std::vector<RunFact>& facts, std::string_view name) {
+  const auto found = std::ranges::find(facts, name, &RunFact::first);
+  return found == facts.end() ? std::string() : found->second;
+}
+
+std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name) {
+  std::vector<StepLine> steps;
+  for_each_object(text, name, [&](const Json& line) { add_newest(record_from<StepLine>(line), steps); });
+  return steps;
+}
+
+std::vector<RunFact> read_config_facts(std::string_view text, const std::string& name) {
+  const TomlText readable = readable_toml(text);
+  if (!readable.errors.empty()) {
+    const SyntaxError& error = readable.errors.front();
+    throw DataError(fmt::format("{}:{}:{}: {}", name, error.line, error.column, one_line(error.what)));
+  }
+  std::vector<RunFact> facts;
+  add_toml_facts("", toml::parse(readable.text), facts);
+  return facts;
 }
 
 std::vector<fs::path> files_of_run(const fs::path& folder) {

@@ -53,11 +53,7 @@ RunFolder read_run_folder(const std::filesystem::path& folder);
 std::vector<std::filesystem::path> files_of_run(const std::filesystem::path& folder);
 
 // Parse the text of a file; used by tests. name: the file in error messages.
-std::vector<EpochReport> read_epoch_lines(std::string_view text, const std::string& name);
 std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name);
-std::vector<EvaluationRecord> read_evaluation_lines(std::string_view text, const std::string& name);
-std::vector<EventLine> read_event_lines(std::string_view text, const std::string& name);
 std::vector<RunFact> read_config_facts(std::string_view text, const std::string& name);
-std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name);
 
 }  // namespace lockstep

@@ -92,9 +92,9 @@ RunHeadline headline_of(const RunFolder& run) {
     if (!epoch.evaluation) continue;
     headline.test_accuracy = epoch.evaluation->accuracy;
     headline.test_loss = epoch.evaluation->loss;
-    headline.top5 = top5_of(*epoch.evaluation);
-    headline.f1_macro = f1_macro_of(*epoch.evaluation);
-    headline.iou_mean = iou_mean_of(*epoch.evaluation);
+    headline.top5 = metric_of(*epoch.evaluation, &EvaluationMetrics::top5);
+    headline.f1_macro = metric_of(*epoch.evaluation, &EvaluationMetrics::f1_macro);
+    headline.iou_mean = metric_of(*epoch.evaluation, &EvaluationMetrics::iou_mean);
   }
   if (run.epochs.empty()) {
     for (const StepLine& step : run.steps) {
@@ -112,16 +112,8 @@ RunHeadline headline_of(const RunFolder& run) {
   return headline;
 }
 
-double top5_of(const Evaluation& evaluation) {
-  return evaluation.metrics ? evaluation.metrics->top5.value_or(kNotTold) : kNotTold;
-}
-
-double f1_macro_of(const Evaluation& evaluation) {
-  return evaluation.metrics ? evaluation.metrics->f1_macro.value_or(kNotTold) : kNotTold;
-}
-
-double iou_mean_of(const Evaluation& evaluation) {
-  return evaluation.metrics ? evaluation.metrics->iou_mean.value_or(kNotTold) : kNotTold;
+double metric_of(const Evaluation& evaluation, std::optional<double> EvaluationMetrics::*metric) {
+  return evaluation.metrics ? ((*evaluation.metrics).*metric).value_or(kNotTold) : kNotTold;
 }
 
 std::vector<EvaluationRecord> evaluation_points(const RunFolder& run) {

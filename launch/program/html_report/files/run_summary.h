@@ -3,6 +3,7 @@
 // Summaries of a run's files: key figures, step account, advice, and differences between runs.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,9 +26,7 @@ struct RunHeadline {
 RunHeadline headline_of(const RunFolder& run);
 
 // NaN: not measured.
-double top5_of(const Evaluation& evaluation);
-double f1_macro_of(const Evaluation& evaluation);
-double iou_mean_of(const Evaluation& evaluation);
+double metric_of(const Evaluation& evaluation, std::optional<double> EvaluationMetrics::*metric);
 
 // Evaluations after and within epochs, ascending by step.
 std::vector<EvaluationRecord> evaluation_points(const RunFolder& run);

@@ -41,9 +41,8 @@ Interval step_seconds(const GpuFigures& gpu, const Graph& graph, Precision preci
 
 GpuEstimate estimate(const GpuFigures& gpu, const GpuWork& work) {
   GpuEstimate result{.gpu = &gpu, .refused = why_unsupported(gpu)};
-  if (result.refused.empty() && peak_tflops(gpu, work.precision) == 0) {
+  if (result.refused.empty() && peak_tflops(gpu, work.precision) == 0)
     result.refused = fmt::format("train.precision = {}", word_of(work.precision));
-  }
   if (!result.refused.empty()) return result;
   result.needed = work.need.total() + workspace_bytes(gpu);
   result.available = available_bytes(gpu);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text/enum_words.h"
+#include "core/text/named_entries.h"
 #include "core/text/text.h"
 #include "launch/program/config/suggestions.h"
 
@@ -258,12 +259,6 @@ std::string plain_name(std::string_view name) {
   return text;
 }
 
-std::vector<std::string> names_of_table() {
-  std::vector<std::string> names;
-  for (const GpuFigures& gpu : kGpus) names.emplace_back(gpu.name);
-  return names;
-}
-
 std::string capability_text(ComputeCapability capability) {
   return fmt::format("{}.{}", capability.major, capability.minor);
 }
@@ -275,11 +270,11 @@ std::span<const GpuFigures> gpu_table() { return kGpus; }
 std::vector<const GpuFigures*> find_gpus(std::span<const std::string> names) {
   std::vector<bool> chosen(std::size(kGpus));
   for (const std::string& name : names) {
-    if (plain_name(name) == "all") return find_gpus(names_of_table());
+    if (plain_name(name) == "all") return find_gpus(names_in(kGpus));
     const auto row = std::ranges::find(kGpus, plain_name(name),
                                        [](const GpuFigures& gpu) { return plain_name(gpu.name); });
     if (row == std::end(kGpus)) {
-      const std::vector<std::string> known = names_of_table();
+      const std::vector<std::string> known = names_in(kGpus);
       throw UsageError(fmt::format("--gpu {}: unknown GPU{}; allowed are {}, or all", name,
                                    did_you_mean(nearest(plain_name(name), known)), fmt::join(known, ", ")));
     }
