@@ -2,7 +2,6 @@
 //
 // The archive for nodes without package access (launch/bundle.sh), from the view of such a node's user.
 #include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 ProgramResult bundle(const std::string& arguments) {
-  return run_shell(source_folder() + "/launch/bundle.sh " + arguments);
+  return run_shell("'" + source_folder() + "/launch/bundle.sh' " + arguments);
 }
 
 fs::path new_folder(const fs::path& path) {
@@ -44,9 +43,8 @@ std::vector<std::vector<std::string>> libraries_of(const fs::path& program, cons
     const std::string text = text_of(log.path());
     if (!contains(text, "initialize program: " + program.string())) continue;
     std::vector<std::string>& libraries = processes.emplace_back();
-    std::istringstream lines(text);
     const std::string mark = "calling init: ";
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines_of(text)) {
       if (const std::size_t at = line.find(mark); at != std::string::npos)
         libraries.push_back(line.substr(at + mark.size()));
     }
@@ -142,7 +140,7 @@ TEST(Bundle, NeedsOfTheProgramsDoNotDependOnTheLanguage) {
   std::ofstream(build / "CMakeCache.txt").flush();
   fs::copy("/bin/true", new_folder(build / "bin") / "lockstep");
   const auto pack = [&] {
-    return run_shell(fmt::format("LC_ALL=C.UTF-8 PATH={}:$PATH {}/launch/bundle.sh {} --output {}",
+    return run_shell(fmt::format("LC_ALL=C.UTF-8 PATH={}:$PATH '{}/launch/bundle.sh' {} --output {}",
                                  tools.string(), source_folder(), build.string(), archive.string()));
   };
   // readelf of a user whose language is German.

@@ -14,81 +14,68 @@
 namespace lockstep {
 namespace {
 
-// Few samples limit the search: batches of at most 32 on each of 2 ranks.
-const std::vector<std::string> kFewSamples = {
-    "data.format=synthetic",    "data.synthetic.train_samples=64", "data.synthetic.test_samples=16",
-    "data.synthetic.height=12", "data.synthetic.width=12",         "data.synthetic.channels=1"};
-
-// Trains with key = "auto", and again with the value that the first run found and kept.
-void expect_like_the_found_value(const std::string& key, const std::string& pattern) {
-  const Workplace workplace("auto_" + key);
+// Trains with both keys = "auto", and again with the values that the first run found and kept.
+TEST(AutomaticSettings, TrainLikeTheSameValuesGivenExplicitly) {
+  const Workplace workplace("auto");
   const auto digest = workplace.path("digest");
-  std::vector<std::string> settings = kFewSamples;
-  settings.insert(settings.end(), {"model.name=cnn", "train.epochs=2", "run.checkpoint_every=5"});
-  const auto with = [&](const std::string& value, const std::string& flags) {
+  // Few samples limit the search: batches of at most 32 on each of 2 ranks.
+  const std::vector<std::string> settings = {"data.format=synthetic",
+                                             "data.synthetic.train_samples=64",
+                                             "data.synthetic.test_samples=16",
+                                             "data.synthetic.height=12",
+                                             "data.synthetic.width=12",
+                                             "data.synthetic.channels=1",
+                                             "model.name=cnn",
+                                             "train.epochs=2",
+                                             "run.checkpoint_every=5"};
+  const auto with = [&](const std::string& batch, const std::string& precision, const std::string& flags) {
     std::vector<std::string> all = settings;
-    all.push_back("train." + key + "=" + value);
+    all.insert(all.end(), {"train.batch=" + batch, "train.precision=" + precision});
     return run_ranks(2, workplace.train(all, "--digest " + digest.string() + " " + flags));
   };
-  const ProgramResult automatic = with("auto", "");
+  const ProgramResult automatic = with("auto", "auto", "");
   ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
   const std::string of_automatic = text_of(digest);
-  std::smatch found;
   const std::string kept = text_of(workplace.path("run") / "config.toml");
-  ASSERT_TRUE(std::regex_search(kept, found, std::regex("\n" + key + " = " + pattern + "\n"))) << kept;
-  const std::string value = found[1].str();
-  const std::regex line_of_choice("train\\." + key + ".*\"auto\": using (batch )?" + value + "\\b");
-  EXPECT_TRUE(std::regex_search(automatic.output, line_of_choice)) << value << " in " << automatic.output;
+  std::smatch batch, precision;
+  ASSERT_TRUE(std::regex_search(kept, batch, std::regex("\nbatch = (\\d+)\n"))) << kept;
+  ASSERT_TRUE(std::regex_search(kept, precision, std::regex("\nprecision = \"(fp32|bf16)\"\n"))) << kept;
+  // The precision is measured with the found batch.
+  const std::regex choices("train\\.batch.*\"auto\": using batch " + batch[1].str() +
+                           "\\b[^]*train\\.precision.*\"auto\": using " + precision[1].str() + "\\b");
+  EXPECT_TRUE(std::regex_search(automatic.output, choices)) << kept << automatic.output;
 
-  const ProgramResult given = with(value, "");
+  const ProgramResult given = with(batch[1], precision[1], "");
   ASSERT_EQ(given.exit_code, 0) << given.output;
   EXPECT_EQ(text_of(digest), of_automatic);
 
-  // A checkpoint contains the value, so nothing is measured.
-  const ProgramResult resumed = with("auto", "--resume auto");
+  // A checkpoint contains the values, so nothing is measured.
+  const ProgramResult resumed = with("auto", "auto", "--resume auto");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(resumed.output.find("\"auto\""), std::string::npos) << resumed.output;
   EXPECT_EQ(text_of(digest), of_automatic);
   const std::string eval =
-      fmt::format("{} eval {} --set {} --set train.{}=auto", program("lockstep"),
-                  workplace.path("config.toml").string(), fmt::join(settings, " --set "), key);
-  const ProgramResult evaluated = run_shell(eval + " --resume auto");
+      fmt::format("{} eval {} --set {}", program("lockstep"), workplace.path("config.toml").string(),
+                  fmt::join(settings, " --set "));
+  const ProgramResult evaluated =
+      run_shell(eval + " --set train.batch=auto --set train.precision=auto --resume auto");
   EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
-  expect_failure(run_shell(eval + " --init export.safetensors"), exit_code::config,
-                 {"train." + key + " = \"auto\""});
-}
-
-TEST(AutomaticSettings, TrainLikeTheSameBatchGivenExplicitly) {
-  expect_like_the_found_value("batch", "(\\d+)");
-}
-
-TEST(AutomaticSettings, TrainLikeTheSamePrecisionGivenExplicitly) {
-  expect_like_the_found_value("precision", "\"(fp32|bf16)\"");
-}
-
-TEST(AutomaticSettings, PrecisionIsMeasuredWithTheFoundBatch) {
-  const Workplace workplace("auto_both");
-  std::vector<std::string> settings = kFewSamples;
-  settings.insert(settings.end(),
-                  {"model.name=cnn", "train.steps=1", "train.batch=auto", "train.precision=auto"});
-  const ProgramResult result = run_ranks(2, workplace.train(settings));
-  ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_TRUE(std::regex_search(
-      result.output, std::regex("train\\.batch.*using batch \\d+[^]*train\\.precision.*using (fp32|bf16)")))
-      << result.output;
+  for (const std::string key : {"train.batch", "train.precision"})
+    expect_failure(run_shell(eval + " --set " + key + "=auto --init export.safetensors"), exit_code::config,
+                   {key + " = \"auto\""});
 }
 
 TEST(AutomaticSettings, AreRefusedOutsideTraining) {
   const Workplace workplace("auto_elsewhere");
-  for (const std::string key : {"batch", "precision"}) {
-    const std::string config = workplace.path("config.toml").string() + " --set train." + key + "=auto";
-    expect_failure(run_shell(program("lockstep") + " plan " + config), exit_code::config,
+  const std::string config = workplace.path("config.toml").string();
+  for (const std::string key : {"batch", "precision"})
+    expect_failure(run_shell(fmt::format("{} plan {} --set train.{}=auto", program("lockstep"), config, key)),
+                   exit_code::config,
                    {"train." + key + " = \"auto\"", "lockstep plan", "run.dir of a training"});
-    const ProgramResult printed = run_shell(program("lockstep") + " train --print-config " + config);
-    EXPECT_NE(printed.output.find("\n" + key + " = \"auto\"\n"), std::string::npos) << printed.output;
-  }
-  expect_failure(run_shell(workplace.train({"train.batch=\"big\""})), exit_code::config,
-                 {"train.batch = \"big\"", "1048576", "\"auto\""});
+  const ProgramResult printed =
+      run_shell(workplace.train({"train.batch=auto", "train.precision=auto"}, "--print-config"));
+  for (const char* line : {"\nbatch = \"auto\"\n", "\nprecision = \"auto\"\n"})
+    EXPECT_NE(printed.output.find(line), std::string::npos) << printed.output;
 }
 
 }  // namespace

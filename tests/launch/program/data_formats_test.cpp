@@ -53,17 +53,6 @@ std::vector<std::string> operator+(std::vector<std::string> a, const std::vector
   return a;
 }
 
-TEST(DataFormats, SyntheticImagesAreLearnedWithoutFiles) {
-  const TemporaryFolder folder;
-  const ProgramResult result = run_ranks(
-      2,
-      train(folder, kSmall + std::vector<std::string>{
-                                 "data.format=synthetic", "data.synthetic.height=9", "data.synthetic.width=7",
-                                 "data.synthetic.train_samples=1000", "data.synthetic.test_samples=100"}));
-  ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(best_accuracy(folder), 1) << result.output;
-}
-
 // A bright stretch of pixels encodes the class, in files like those of the archive.
 TEST(DataFormats, CifarBinaryIsLearned) {
   const TemporaryFolder folder;
@@ -79,15 +68,11 @@ TEST(DataFormats, CifarBinaryIsLearned) {
   };
   for (int batch = 1; batch <= 5; ++batch) write(fmt::format("data_batch_{}.bin", batch), 100);
   write("test_batch.bin", 40);
-  const std::string command =
-      train(folder, kSmall + std::vector<std::string>{"data.format=cifar_binary", "train.epochs=8",
-                                                      "data.path=" + folder.path().string()});
-  const ProgramResult result = run_ranks(2, command);
+  const ProgramResult result = run_ranks(
+      2, train(folder, kSmall + std::vector<std::string>{"data.format=cifar_binary", "train.epochs=8",
+                                                         "data.path=" + folder.path().string()}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(best_accuracy(folder), 1) << result.output;
-
-  folder.remove("data_batch_5.bin");
-  expect_failure(run_shell(command), exit_code::io, {"data_batch_5.bin", "No such file or directory"});
 }
 
 // Two columns determine the class. Of the other columns one has large values, one is constant, and one holds
@@ -134,8 +119,6 @@ TEST(DataFormats, TablesAreLearned) {
   expect_config_error(run(1, {"data.mean=[0.5]", "data.deviation=[1]"}), {"data.mean = []"});
   expect_config_error(run(1, {"data.mixup=0.5"}), {"data.mixup = 0"});
   expect_config_error(run(1, {"data.resize=16"}), {"data.resize = 16", "data.format = \"csv\""});
-  expect_config_error(run(1, {"data.csv.label=kind"}),
-                      {"data.csv.label = \"kind\"", "name, width, noise, height, constant, species"});
 }
 
 // JPEG and PNG images of many sizes. The brighter half, upper or lower, encodes the class.
@@ -294,7 +277,7 @@ TEST(DataFormats, ImagesThatDoNotFitInSharedMemoryAreStreamed) {
   // A rank warns once, about the first memory that it requests and that does not fit. These are the
   // gradients, 13 MiB: the program requests no memory for images, 4 MiB per rank, because it has checked the
   // free space.
-  EXPECT_EQ(matches_in(streamed.output, R"(/dev/shm[^\n]*\b13 MiB\b)"), 1) << streamed.output;
+  EXPECT_EQ(matches_in(streamed.output, R"(/dev/shm[^\n]*\b13 MiB\b[^\n]*--shm-size)"), 1) << streamed.output;
   EXPECT_EQ(matches_in(streamed.output, R"(/dev/shm[^\n]*\b4 MiB\b)"), 0) << streamed.output;
   expect_failure(run("data.loader=preload"), exit_code::config, {"data.loader = \"preload\"", "12.2 MB"});
 }

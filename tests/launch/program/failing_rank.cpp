@@ -38,7 +38,6 @@ void exhaust_memory() {
 void get_into_trouble(const std::string& kind) {
   if (kind == "data") throw DataError("sample is broken");
   if (kind == "exception") throw std::runtime_error("not an Error of Lockstep");
-  if (kind == "killed") std::raise(SIGKILL);
   if (kind == "stopped") std::raise(SIGSTOP);
   if (kind == "memory") exhaust_memory();
 }

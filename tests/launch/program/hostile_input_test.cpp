@@ -26,6 +26,7 @@ void expect_refusal(const ProgramResult& result, int exit_code, const std::vecto
     EXPECT_EQ(count(result.output, order), 0) << result.output;
 }
 
+// checkpoint_test.cpp has the other wrong manifests.
 TEST(HostileInput, CheckpointCannotPointOutsideItsFolder) {
   const Workplace place("hostile");
   const std::vector<std::string> settings = {"train.steps=4", "run.checkpoint_every=4",
@@ -36,9 +37,8 @@ TEST(HostileInput, CheckpointCannotPointOutsideItsFolder) {
   const std::string sound = text_of(manifest);
   const auto refused = [&](const std::string& text, const std::vector<std::string>& parts) {
     replace_text(manifest, text);
-    const ProgramResult result = run_ranks(1, place.train(settings, "--resume " + folder.string()));
-    expect_refusal(result, exit_code::data, parts);
-    return result.output;
+    expect_refusal(run_ranks(1, place.train(settings, "--resume " + folder.string())), exit_code::data,
+                   parts);
   };
   const auto edited = [&](const std::string& from, const std::string& to) {
     std::string text = sound;
@@ -46,15 +46,11 @@ TEST(HostileInput, CheckpointCannotPointOutsideItsFolder) {
     CHECK(at != std::string::npos, "{}", from);
     return text.replace(at, from.size(), to);
   };
-  const std::string not_json = "json.exception.parse_error";  // a text of the JSON library
   refused(edited("rank-00000.safetensors", "../../../elsewhere"),
           {"manifest.json", "rank-00000.safetensors"});
-  refused(edited("\"ranks\": 1", "\"ranks\": 999999999999"), {"manifest.json", "\"ranks\""});
   refused(edited("\"cpu\"", "\"\\u001b[2J\""), {"manifest.json", "\"device\""});
-  refused(edited("\"cpu\"", "\"\x1b[2J\""), {"manifest.json", not_json});
-  const std::string nested = refused(std::string(1 << 20, '['), {"manifest.json"});
-  EXPECT_EQ(count(nested, not_json), 0) << "the nesting is refused before the parser fails: " << nested;
-  refused(std::string(1 << 20, '\x1b'), {"manifest.json", not_json});
+  refused(edited("\"cpu\"", "\"\x1b[2J\""),
+          {"manifest.json", "json.exception.parse_error"});  // a text of the JSON library
 
   replace_text(manifest, sound);
   fs::rename(shard, elsewhere);
@@ -111,7 +107,8 @@ TEST(HostileInput, LinksInARunFolderAreNotFollowed) {
   EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(place.path("run/last_good.safetensors"))));
 }
 
-TEST(HostileInput, CommandsInARunFolderAreNotRun) {
+// config_errors_test.cpp proves that such a file cannot set the command.
+TEST(HostileInput, RunFolderDoesNotShowTheCommand) {
   const Workplace place("command");
   const std::string mark = place.path("mark").string();
   std::string told = "--set run.event_command='touch " + mark + "; exit 0'";
@@ -119,9 +116,6 @@ TEST(HostileInput, CommandsInARunFolderAreNotRun) {
   ASSERT_EQ(result.exit_code, 0) << result.output;
   for (const char* name : {"config.toml", "run.json"})
     EXPECT_EQ(count(text_of(place.path("run") / name), mark), 0) << name;
-  replace_text(place.path("run/config.toml"), "[run]\nevent_command = \"touch " + mark + "\"\n");
-  expect_refusal(run_shell(program("lockstep") + " train " + place.path("run/config.toml").string()),
-                 exit_code::config, {"LOCKSTEP_EVENT_COMMAND"});
 }
 }  // namespace
 }  // namespace lockstep

@@ -287,18 +287,6 @@ TEST(Inject, UnwritableLastGoodStateHidesNeitherTheOriginNorTheCheckpoint) {
       << ended.output;
 }
 
-// Some faults need all ranks, and a rank that only prints its configuration ends.
-TEST(Inject, RanksWithOtherFlagsAreRefused) {
-  const Workplace workplace("inject_flags");
-  const std::string at_other_steps =
-      workplace.train({}, "--inject kill:rank=1,step=$((5 + OMPI_COMM_WORLD_RANK))");
-  expect_failure(run_ranks(2, workplace.script("exec " + at_other_steps)), exit_code::config,
-                 {"step=5", "step=6"});
-  const std::string prints = "[ $OMPI_COMM_WORLD_RANK = 0 ] || flag=--print-config\nexec ";
-  expect_failure(run_ranks(2, workplace.script(prints + workplace.train({}, "$flag"))), exit_code::config,
-                 {"--print-config"});
-}
-
 // With gradients that are applied one step late: step 5 applies those of step 4, and may leave no NaN in the
 // momentum.
 TEST(Inject, DelayedNonFiniteGradientsAreSkippedOrEndTheJob) {
@@ -343,13 +331,11 @@ TEST(Inject, RankKilledWhileSavingLosesNoCheckpoint) {
   EXPECT_EQ(text_of(digest), whole);
 }
 
-TEST(Inject, RefusesUnknownFaultsAndRanks) {
+// command_line_test.cpp has the other wrong faults.
+TEST(Inject, RefusesFaultsThatThisJobCannotHave) {
   const Workplace workplace("inject_refused");
-  // The first line has the suggestion beside the example "kill:rank=..".
   for (const auto& [fault, pattern] :
-       {std::pair{"kil:rank=1,step=5", R"(kil:rank=1,step=5.*\bkill\b(?!:))"},
-        std::pair{"kill:rank=x", R"(kill:rank=x.*"x")"}, std::pair{"kill:ms=5", R"(kill:ms=5.*"ms=5")"},
-        std::pair{"kill:rank=2", R"(kill:rank=2.*\b1 rank\b)"},
+       {std::pair{"kill:rank=2", R"(kill:rank=2.*\b1 rank\b)"},
         std::pair{"link-down:rank=0", R"(--inject link-down.*network namespace)"}}) {
     const ProgramResult result =
         run_shell(workplace.train({"train.steps=12"}, std::string("--inject ") + fault));

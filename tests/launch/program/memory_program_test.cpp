@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/launch/program/run_json.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -55,7 +56,7 @@ class MemorySettings : public testing::Test {
         run_ranks(2, workplace_.train(all, "--digest " + workplace_.path("digest").string()));
     EXPECT_EQ(result.exit_code, 0) << result.output;
     if (output != nullptr) *output = result.output;
-    return nlohmann::json::parse(text_of(workplace_.path("run") / "run.json"))["planned_bytes"];
+    return run_record(workplace_.path("run"))["planned_bytes"];
   }
   // The digest of the last training.
   std::string last_digest() const { return text_of(workplace_.path("digest")); }

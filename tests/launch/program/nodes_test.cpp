@@ -30,7 +30,7 @@ constexpr int kCannotMakeNodes = 77;
 // within MPI as a user's ranks do.
 ProgramResult run_nodes(const std::string& rate, int nodes, const std::string& ranks,
                         const std::string& command) {
-  return run_shell(fmt::format("env -u OMPI_MCA_mpi_yield_when_idle {}/tests/nodes.sh {} {} {} {}",
+  return run_shell(fmt::format("env -u OMPI_MCA_mpi_yield_when_idle '{}/tests/nodes.sh' {} {} {} {}",
                                source_folder(), rate, nodes, ranks, command));
 }
 
@@ -271,7 +271,7 @@ TEST(Nodes, EndTheirRanksOnSigterm) {
   const Workplace workplace("ended_nodes");
   const std::string started = workplace.path("started").string();
   const ProgramResult result = run_shell(
-      fmt::format("{0}/tests/nodes.sh none 2 1 sh -c 'echo here >> {1}; sleep 1000.{2}' & script=$!\n"
+      fmt::format("'{0}/tests/nodes.sh' none 2 1 sh -c 'echo here >> {1}; sleep 1000.{2}' & script=$!\n"
                   "while [ \"$(wc -l < {1} 2>/dev/null)\" != 2 ]; do\n"
                   "  kill -0 $script 2>/dev/null || {{ wait $script; exit; }}; sleep 0.05\ndone\n"
                   "kill -TERM $script; wait $script; code=$?\n"
@@ -286,7 +286,7 @@ TEST(Nodes, EndTheirRanksOnSigterm) {
 // any duration.
 TEST(Nodes, AreLimitedToTheirCores) {
   const ProgramResult result =
-      run_shell(fmt::format("export LOCKSTEP_NODES_CORES=0.3; {}/tests/nodes.sh none 1 1 "
+      run_shell(fmt::format("export LOCKSTEP_NODES_CORES=0.3; '{}/tests/nodes.sh' none 1 1 "
                             R"(bash -c 'begin=$(date +%s.%N); timeout 1 bash -c "while :; do :; done"; )"
                             R"(echo; echo from $begin to $(date +%s.%N); times')",
                             source_folder()));
@@ -308,7 +308,7 @@ TEST(Nodes, AreLimitedToTheirCores) {
 }
 
 TEST(Nodes, RefuseInvalidArguments) {
-  const std::string script = source_folder() + "/tests/nodes.sh ";
+  const std::string script = "'" + source_folder() + "/tests/nodes.sh' ";
   for (const auto& [command, line] :
        {std::pair{script + "fast 2 1 true", "nodes.sh: .*RATE.*\"fast\""},
         std::pair{script + "none 0 1 true", "nodes.sh: .*NODES.*\"0\""},

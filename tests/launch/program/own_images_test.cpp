@@ -3,7 +3,6 @@
 // A new user's folder of images: `lockstep init`, and the defaults of a nearly empty configuration.
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -146,33 +145,6 @@ TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
   const ProgramResult trained = run_shell(images.here("train own.toml") + kQuick);
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   expect_learning(images.metrics("run"), 4, 2);
-}
-
-// Each value of these keys runs through the program and has an effect.
-TEST(OwnImages, EveryOptimizerScheduleAndPrecisionHasAnEffect) {
-  const OwnImages images(2, 12, 16);
-  images.write("own.toml",
-               "[model]\nname = \"cnn\"\n[data]\nformat = \"image_folder\"\npath = \"flowers\"\n"
-               "[train]\nbatch = 8\nepochs = 2\n[run]\ndir = \"run\"\n[optimizer]\nlearning_rate = 0.01\n");
-  std::map<std::string, std::string> digests;
-  for (const char* settings :
-       {"", "optimizer.name=adamw", "optimizer.name=adamw --set optimizer.beta1=0.5",
-        "optimizer.name=adamw --set optimizer.beta2=0.5", "optimizer.name=lars", "optimizer.nesterov=true",
-        "optimizer.decay_norm_and_bias=false --set optimizer.weight_decay=0.1", "optimizer.weight_decay=0.1",
-        "schedule.name=cosine --set schedule.milestones=[1]",
-        "schedule.name=step --set schedule.milestones=[1]", "schedule.warmup_epochs=1",
-        "train.precision=bf16", "train.label_smoothing=0.1", "model.dropout=0.5", "data.crop_padding=2",
-        "data.horizontal_flip=true", "train.accumulation=2", "data.mean=[0.5,0.5,0.5]"}) {
-    const std::string set = *settings == '\0' ? "" : std::string(" --set ") + settings;
-    const ProgramResult trained = run_shell(images.here("train own.toml --digest digest") + set + kQuick);
-    ASSERT_EQ(trained.exit_code, 0) << settings << '\n' << trained.output;
-    EXPECT_EQ(count(trained.output, "schedule.milestones has no effect"),
-              set.find("cosine") != set.npos ? 1 : 0)
-        << settings << '\n'
-        << trained.output;
-    const auto [other, is_new] = digests.emplace(text_of(images.path("digest")), settings);
-    EXPECT_TRUE(is_new) << settings << " trains just like " << other->second;
-  }
 }
 
 }  // namespace

@@ -60,8 +60,6 @@ class OwnFolders {
   OwnFolders() {
     setenv("LOCKSTEP_CLAIMS", folder_.path().c_str(), 0);
     setenv("OMPI_MCA_orte_tmpdir_base", (folder_.path() / "mpirun").c_str(), 0);
-    // A rank without mpirun starts no daemon, which would outlive it and remove the folder later.
-    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
   }
 
  private:
@@ -160,8 +158,10 @@ std::filesystem::path build_folder() {
 }
 
 std::string program(const std::string& name) {
-  const std::filesystem::path test = build_folder() / "tests" / name;  // where a bundle keeps test programs
-  return std::filesystem::is_regular_file(test) ? test : build_folder() / "bin" / name;
+  std::filesystem::path path = build_folder() / "tests" / name;  // where a bundle keeps test programs
+  if (!std::filesystem::is_regular_file(path)) path = build_folder() / "bin" / name;
+  const std::string text = path.string();
+  return text.find(' ') == std::string::npos ? text : '"' + text + '"';
 }
 
 std::string device_program() {

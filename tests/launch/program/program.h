@@ -36,14 +36,14 @@ ProgramResult run_on_terminal(const std::string& command);
 // The share of the cores' time that other programs use, measured over 0.3 s with one thread for each core.
 double share_without_cores();
 // Goes first in a test that checks times. Such tests have the label "timing": they run alone, up to three
-// times.
+// times. Another test may use it where other programs can hide what it expects.
 #define NEEDS_QUIET_CORES()                                    \
   if (const double share = share_without_cores(); share > 0.2) \
   GTEST_SKIP() << "other programs take " << 100 * share << " % of the cores' time"
 
 // The build folder, or the unpacked bundle, that contains this program.
 std::filesystem::path build_folder();
-// The path of the built program NAME.
+// The path of the built program NAME, as a word of the shell.
 std::string program(const std::string& name);
 // The program that trains on GPUs in tests: "lockstep-emulated", or "lockstep" in a test program for a GPU.
 std::string device_program();

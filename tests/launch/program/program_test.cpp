@@ -47,13 +47,13 @@ TEST(Train, LearnsAndWritesMetrics) {
   const std::vector<Json> lines = metrics_of(workplace.path("run"));
   ASSERT_EQ(lines.size(), 3u);
   for (std::size_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(lines[epoch]["steps"], 32 * (epoch + 1));
+  EXPECT_FALSE(lines[0].contains("metrics_seconds")) << "run.metrics is not set";
+  EXPECT_EQ(count(result.output, "top5"), 0) << result.output;
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/evaluations.jsonl")));
   EXPECT_LT(lines[2]["train_loss"], lines[0]["train_loss"]);
   EXPECT_GT(lines[2]["test_accuracy"], 0.9);
   double took = 0;  // seconds, measured by rank 0
   for (const Json& line : lines) {
-    double sum = 0;
-    for (const auto& [phase, seconds] : line["account"].items()) sum += seconds.get<double>();
-    EXPECT_NEAR(sum, line["train_seconds"].get<double>(), 1e-6) << line;
     for (const auto& [part, seconds] : line["processor"].items()) {
       EXPECT_GT(seconds, 0) << part;
       took += seconds.get<double>();
@@ -61,22 +61,6 @@ TEST(Train, LearnsAndWritesMetrics) {
   }
   EXPECT_EQ(lines[0]["processor"].size(), 3u);
   EXPECT_LE(took, processor_seconds_of_children() - before);
-}
-
-TEST(Train, AccumulationAndRanksCountEveryTestSampleOnce) {
-  const Workplace workplace("counts");  // 103 test samples: divisible by no number used here
-  std::vector<double> losses;
-  for (const auto& [ranks, accumulation] : {std::pair{1, 1}, {1, 4}, {3, 2}}) {
-    const ProgramResult result =
-        run_ranks(ranks, workplace.train({"train.steps=1", "optimizer.learning_rate=1e-12", "train.batch=5",
-                                          fmt::format("train.accumulation={}", accumulation)}));
-    ASSERT_EQ(result.exit_code, 0) << result.output;
-    const Json line = last_metrics_of(workplace.path("run"));
-    losses.push_back(line["test_loss"]);
-    const double correct = line["test_accuracy"].get<double>() * 103;
-    EXPECT_NEAR(correct, std::round(correct), 1e-6);
-    EXPECT_NEAR(losses.back(), losses.front(), 1e-6 * losses.front()) << ranks << " x " << accumulation;
-  }
 }
 
 TEST(Train, AugmentsOnlyTrainingImages) {
@@ -202,10 +186,6 @@ TEST(Train, StartsFromAnExportedFile) {
       EXPECT_NEAR(kept, 0.9f * values[i], 1e-5f * (1 + std::abs(values[i]))) << name;
     }
   }
-  expect_failure(run_shell(workplace.train({"model.name=mlp"}, "--init " + file)), exit_code::data,
-                 {file, "\"conv1.weight\""});
-  const std::string config = workplace.path("config.toml").string();
-  expect_failure(run_shell(workplace.train({}, "--init " + config)), exit_code::data, {config, "byte 8"});
 }
 
 // Reads "  name   12.34 MiB  note" from the memory table.
@@ -225,6 +205,8 @@ TEST(Plan, PrintsRanksMemoryAndBucketsWithoutTraining) {
                               R"(\b(\d{4,})\b[^\n]*\b\1\b)"})
     EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << " in\n" << result.output;
   EXPECT_GT(mebibytes(result.output, "total"), 0) << result.output;
+  for (const char* absent : {"sums", "codecs", "average"})
+    EXPECT_EQ(mebibytes(result.output, absent), -1) << absent;
   expect_parts(result.output, {"fc1.bias", "512 samples", "32 steps"});
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
 }
@@ -250,23 +232,17 @@ TEST(Plan, AddsUpTheMemoryAndShowsWhatRecomputationSaves) {
   EXPECT_LT(totals[1], totals[0]);
 }
 
+// running_sums_test.cpp has the settings without such sums.
 TEST(Plan, ReportsTheMemoryOfFp32Sums) {
   const Workplace workplace("plan_sums");
-  const auto planned = [&](const std::string& settings) {
-    const ProgramResult result =
-        run_shell(fmt::format("{} plan {} --set model.name=cnn {}", program("lockstep"),
-                              workplace.path("config.toml").string(), settings));
-    EXPECT_EQ(result.exit_code, 0) << result.output;
-    return result.output;
-  };
-  const std::string many = "--set train.precision=bf16 --set train.accumulation=16";
-  const std::string output = planned(many);
-  EXPECT_NEAR(mebibytes(output, "sums"), mebibytes(output, "parameters"), 0.02) << output;
-  expect_parts(output, {"comm.sum_type"});
-  for (const std::string& without : {many + " --set comm.sum_type=gradients",
-                                     std::string("--set train.precision=bf16 --set train.accumulation=8"),
-                                     std::string("--set train.accumulation=16")})
-    EXPECT_EQ(mebibytes(planned(without), "sums"), -1) << without;
+  const ProgramResult result =
+      run_shell(fmt::format("{} plan {} --set model.name=cnn --set train.precision=bf16 --set "
+                            "train.accumulation=16",
+                            program("lockstep"), workplace.path("config.toml").string()));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_NEAR(mebibytes(result.output, "sums"), mebibytes(result.output, "parameters"), 0.02)
+      << result.output;
+  expect_parts(result.output, {"comm.sum_type"});
 }
 
 TEST(Train, RanksWithOtherInstructionSetsCauseAWarning) {
@@ -278,7 +254,7 @@ TEST(Train, RanksWithOtherInstructionSetsCauseAWarning) {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return lines_naming(result.output, "warning", "oneDNN", "baseline");
   };
-  EXPECT_EQ(warnings_of(train), "");
+  EXPECT_EQ(warnings_of("env LOCKSTEP_MAX_CPU_ISA= " + train), "") << "an empty variable counts as not set";
   const std::string warnings = warnings_of(workplace.script(
       "[ $OMPI_COMM_WORLD_RANK = 0 ] || export LOCKSTEP_MAX_CPU_ISA=baseline\nexec " + train));
   EXPECT_EQ(count(warnings, "\n"), 1) << warnings;
@@ -311,31 +287,31 @@ TEST(Profile, NamesTheMostExpensiveLayersAndWritesATrace) {
   int forward = 0;
   for (const Json& event : trace["traceEvents"]) forward += event["name"] == "layer1.0.conv1";
   EXPECT_EQ(forward, 2 * 3) << "forward and two gradients, in each of two steps";
+  EXPECT_EQ(count(result.output, "wgrad"), 0) << "a pipe gets whole words";
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run"))) << "a profile creates no run folder";
   EXPECT_EQ(lines_naming(result.output, "warning", "--steps"), "") << "the trace is complete";
 }
 
 TEST(Profile, NamesTheKeysThatItLeavesOut) {
   const Workplace workplace("partial_profile");
-  const std::string command =
-      program("lockstep") + " profile " + workplace.path("config.toml").string() + " --steps 1";
-  const ProgramResult whole = run_shell(command + " --set optimizer.clip_norm=1 --set train.ema_decay=0.9"),
-                      partial = run_shell(command + " --set train.average_every=4");
-  for (const ProgramResult* result : {&whole, &partial}) EXPECT_EQ(result->exit_code, 0) << result->output;
-  EXPECT_EQ(lines_naming(whole.output, "leave out"), "") << whole.output;
-  EXPECT_NE(lines_naming(partial.output, "leave out", "train.average_every"), "") << partial.output;
+  const ProgramResult result =
+      run_shell(program("lockstep") + " profile " + workplace.path("config.toml").string() +
+                " --steps 1 --set train.average_every=4");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_NE(lines_naming(result.output, "leave out", "train.average_every"), "") << result.output;
 }
 
 TEST(Profile, IncompleteTraceCausesAWarning) {
-  const Workplace workplace("long_profile");
+  const Workplace workplace("long_profile", "lockstep", 4);
   const std::string trace = workplace.path("trace.json").string();
   const ProgramResult result =
       run_shell(program("lockstep") + " profile " + workplace.path("config.toml").string() +
                 " --set model.name=resnet20 --set train.batch=2 --set train.accumulation=50 --steps 15" +
-                " --trace " + trace);
+                " --set optimizer.clip_norm=1 --set train.ema_decay=0.9 --trace " + trace);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_GT(Json::parse(text_of(trace)).at("droppedSpans"), 0);
   EXPECT_NE(lines_naming(result.output, "warning", trace, "--steps"), "") << result.output;
+  EXPECT_EQ(lines_naming(result.output, "leave out"), "") << "keys that are not left out: " << result.output;
 }
 
 TEST(Info, ListsLibrariesDevicesAndPresets) {
@@ -388,25 +364,24 @@ TEST(BadInput, ConfigurationNamesTheKeyOnce) {
   expect_failure(run_ranks(2, workplace.train({"train.bacth=3"})), exit_code::config, {"train.batch"});
 }
 
-// 8 x 8 pixels become 1 x 1 in the network's last stage.
+// 4 x 4 pixels become 1 x 1 in the network's last stage.
 TEST(BadInput, BatchNormOfOneValuePerChannelIsRefused) {
-  const Workplace workplace("one_value", "lockstep", 8);
+  const Workplace workplace("one_value", "lockstep", 4);
   const std::string weights = workplace.path("trained.safetensors").string();
   const auto run = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> settings = {"model.name=resnet18", "model.stem=cifar", "train.steps=2"};
+    std::vector<std::string> settings = {"model.name=resnet20", "train.steps=2"};
     settings.insert(settings.end(), more.begin(), more.end());
     return run_ranks(2, workplace.train(settings, "--export " + weights));
   };
-  expect_failure(run({"train.batch=1"}), exit_code::config,
-                 {"layer4.0.bn1", "[1, 512, 1, 1]", "train.batch"});
+  expect_failure(run({"train.batch=1"}), exit_code::config, {"layer3.0.bn1", "[1, 64, 1, 1]", "train.batch"});
   // 512 samples are 15 batches of 2 x 17, and 2 samples.
   expect_failure(run({"train.batch=17", "data.tail=exact"}), exit_code::config,
                  {"data.tail = \"exact\"", "2 samples"});
   const ProgramResult synchronized = run({"train.batch=1", "model.sync_batch_norm=true"});
   EXPECT_EQ(synchronized.exit_code, 0) << synchronized.output;
   const ProgramResult evaluated = run_ranks(
-      2, fmt::format("{} eval {} --set model.name=resnet18 --set model.stem=cifar --set train.batch=17 "
-                     "--set data.tail=exact --init {}",
+      2, fmt::format("{} eval {} --set model.name=resnet20 --set train.batch=17 --set data.tail=exact "
+                     "--init {}",
                      program("lockstep"), workplace.path("config.toml").string(), weights));
   EXPECT_EQ(evaluated.exit_code, 0) << "evaluation takes no steps: " << evaluated.output;
 }
@@ -425,12 +400,6 @@ TEST(BadInput, MissingDeviceIsRefused) {
   EXPECT_EQ(run_record(workplace.path("run"))["device"], "cpu");
 }
 
-TEST(BadInput, DataErrorsNameTheFile) {
-  const Workplace workplace("data");
-  std::filesystem::resize_file(workplace.path("data") / "train-images-idx3-ubyte", 5000);
-  expect_failure(run_ranks(2, workplace.train({})), exit_code::data, {"train-images-idx3-ubyte"});
-}
-
 // The error comes before kernels are timed, and before the system would kill the process.
 TEST(BadInput, TooLargeBatchNamesTheLargestThatFits) {
   const char* const dataset = "/usr/share/datasets/fashion-mnist";  // Debian's dataset-fashion-mnist
@@ -444,10 +413,8 @@ TEST(BadInput, TooLargeBatchNamesTheLargestThatFits) {
                   "train.accumulation", "train.recompute", "bf16"});
 }
 
-TEST(BadInput, UnwritablePathsAreRefusedBeforeTraining) {
+TEST(BadInput, UnwritableRunFolderIsRefused) {
   const Workplace workplace("unwritable");
-  expect_failure(run_ranks(2, workplace.train({}, "--export /nowhere/x.safetensors")), exit_code::io,
-                 {"/nowhere/x"});
   expect_failure(run_shell(workplace.train({"run.dir=/proc/nowhere"})), exit_code::io, {"/proc/nowhere"});
 }
 
@@ -467,8 +434,12 @@ TEST(BadInput, RanksWithDifferentFlagsStop) {
     std::string command, flag;
     std::vector<std::string> parts;
   };
-  for (const Case& each : {Case{"find-batch", "--accuracy", {"--accuracy true", "--accuracy false"}},
-                           Case{"profile", "--steps 3", {"--steps 3", "--steps 10"}}}) {
+  for (const Case& each :
+       {Case{"find-batch", "--accuracy", {"--accuracy true", "--accuracy false"}},
+        Case{"profile", "--steps 3", {"--steps 3", "--steps 10"}}, Case{"plan", "--gpu h100", {"h100"}},
+        Case{"train", "--print-config", {"--print-config"}},
+        Case{"train", "--export " + workplace.path("weights").string(), {"--export"}},
+        Case{"train", "--inject kill:rank=1,step=5", {"kill:rank=1,step=5"}}}) {
     const std::string command =
         fmt::format("{} {} {}", program("lockstep"), each.command, workplace.path("config.toml").string());
     const ProgramResult result = run_ranks(

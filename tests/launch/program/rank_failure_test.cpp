@@ -3,7 +3,6 @@
 // A failure of one rank ends the whole job. The jobs of failing_rank would train for days; these tests expect
 // them to end with that rank's code.
 #include <algorithm>
-#include <filesystem>
 #include <regex>
 
 #include <fmt/format.h>
@@ -39,12 +38,6 @@ TEST(Failure, OtherExceptionEndsTheJob) {
 
 TEST(Failure, OutOfMemoryOnOneRankEndsTheJob) {
   expect_failed_rank(run_failing("memory", 1), exit_code::io, 1, "std::bad_alloc");
-}
-
-TEST(Failure, KilledRankEndsTheJob) {
-  const ProgramResult result = run_failing("killed", 1);
-  EXPECT_EQ(result.exit_code, 128 + 9) << result.output;
-  EXPECT_NE(result.output.find("signal 9"), std::string::npos) << result.output;
 }
 
 // No watchdog: a rank that waits too long for a peer reports it. Both peers of the stopped rank may do so. On
@@ -132,51 +125,6 @@ TEST(Failure, OneDifferingBitIsFoundAtTheEnd) {
   EXPECT_EQ(result.exit_code, exit_code::failed) << result.output;
   EXPECT_EQ(matches_in(result.output, R"(\brank 2\b[^\n]*\bparameters\b[^\n]*\brank 0\b)"), 1)
       << result.output;
-}
-
-// A separate file system of 64 KiB.
-class FullDisk {
- public:
-  explicit FullDisk(const std::filesystem::path& folder) : folder_(folder) {
-    std::filesystem::create_directories(folder_);
-    mounted_ = run_shell("mount -t tmpfs -o size=64k tmpfs " + folder_.string()).exit_code == 0;
-  }
-  ~FullDisk() {
-    if (mounted_) run_shell("umount " + folder_.string());
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-  bool mounted() const { return mounted_; }
-
- private:
-  std::filesystem::path folder_;
-  bool mounted_ = false;
-};
-
-// A small /dev/shm, as in containers. MPI's own messages use TCP, because they would not fit there either.
-TEST(Failure, SmallSharedMemoryCausesOneWarning) {
-  const Workplace workplace("small");
-  const std::string in_little_memory =
-      "unshare -m sh -c 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec \"$@\"' sh ";
-  if (run_shell(in_little_memory + "true").exit_code != 0)
-    GTEST_SKIP() << "needs the right to mount a tmpfs in a namespace";
-  const ProgramResult result =
-      run_shell(in_little_memory + "env OMPI_MCA_btl=tcp,self mpirun --oversubscribe --bind-to none -np 2 " +
-                workplace.train({"train.steps=2"}));
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  // One warning, not one per rank, names the folder and the flag of containers.
-  EXPECT_GE(count(result.output, "/dev/shm"), 1) << result.output;
-  EXPECT_EQ(count(result.output, "--shm-size"), 1) << result.output;
-}
-
-TEST(Failure, ExportToAFullDiskEndsTheJobWithTheReason) {
-  const Workplace workplace("full");
-  const FullDisk disk(workplace.path("disk"));
-  if (!disk.mounted()) GTEST_SKIP() << "a file system can only be mounted by root";
-  const auto file = workplace.path("disk") / "x.safetensors";
-  expect_failure(run_ranks(3, workplace.train({"train.steps=1"}, "--export " + file.string())), exit_code::io,
-                 {"No space left on device", file.string()});
-  EXPECT_FALSE(std::filesystem::exists(file)) << "an incomplete file";
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "tests/data/jpeg_files.h"
 #include "tests/launch/program/program.h"
 #include "tests/message_of.h"
+#include "tests/thinning.h"
 
 namespace lockstep {
 namespace {
@@ -61,22 +62,21 @@ class Records : public ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return text_of(path("digest"));
   }
-  void write_photos() const {
-    for (int i = 0; i < 36; ++i) {
+  // Writes these images, of which the first `train` are for training.
+  template <typename ShapeOf>
+  void write_photos(int images, int train, const ShapeOf& shape_of) const {
+    for (int i = 0; i < images; ++i) {
+      const ImageShape shape = shape_of(i);
       folder_.write(
-          fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
-          encode({.height = 28, .width = 28, .channels = 3},
-                 noise({.height = 28, .width = 28, .channels = 3}, static_cast<std::uint32_t>(i))));
-    }
-  }
-
-  void write_photos_of_any_size() const {
-    for (int i = 0; i < 36; ++i) {
-      const ImageShape shape{.height = 20 + i, .width = 60 - i, .channels = 3};
-      folder_.write(
-          fmt::format("photos/{}/{}/{:02}.jpg", i < 24 ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
+          fmt::format("photos/{}/{}/{:02}.jpg", i < train ? "train" : "test", i % 2 == 0 ? "cat" : "dog", i),
           encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
     }
+  }
+  void write_photos() const {
+    write_photos(36, 24, [](int) { return ImageShape{.height = 28, .width = 28, .channels = 3}; });
+  }
+  void write_photos_of_any_size() const {
+    write_photos(36, 24, [](int i) { return ImageShape{.height = 20 + i, .width = 60 - i, .channels = 3}; });
   }
 
   TemporaryFolder folder_;
@@ -118,10 +118,7 @@ TEST_F(Records, TrainToTheBitsOfTheFolder) {
 
 // Images of two preparations would be mixed in one set.
 TEST_F(Records, UnfinishedPackingGoesOnOnlyWithTheSamePreparation) {
-  const ImageShape shape{.height = 260, .width = 300, .channels = 3};
-  for (int i = 0; i < 14; ++i)
-    folder_.write(fmt::format("photos/{}/{}/{:02}.jpg", i < 12 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
-                  encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
+  write_photos(14, 12, [](int) { return ImageShape{.height = 260, .width = 300, .channels = 3}; });
   const std::string photos = " --shard-mib 1 --set data.resize=256 --set data.path=" + path("photos");
   ASSERT_EQ(pack("r", photos).exit_code, 0);
   const auto whole = files_in("r");
@@ -131,14 +128,11 @@ TEST_F(Records, UnfinishedPackingGoesOnOnlyWithTheSamePreparation) {
     fs::remove_all(path("r.partial"));
     fs::create_directory(path("r.partial"));
     fs::copy_file(path("r/" + whole.begin()->first), path("r.partial/" + whole.begin()->first));
-    const ProgramResult result = pack("other", photos + other);
-    EXPECT_EQ(result.exit_code, 0) << result.output;  // another folder
     fs::rename(path("r"), path("kept"));
     const ProgramResult mixed = pack("r", photos + other);
     EXPECT_EQ(mixed.exit_code, exit_code::config) << other << mixed.output;
     expect_parts(mixed.output, {path("r.partial")});
     fs::rename(path("kept"), path("r"));
-    fs::remove_all(path("other"));
   }
 }
 
@@ -243,10 +237,9 @@ TEST_F(Records, DamagedPhotoEndsPackingAndNamesTheFlag) {
 
 // 5 images of 256 x 256 x 3 in a file; at least one file has none that can be decoded.
 TEST_F(Records, FlagThatIsGivenIsNotAdvised) {
-  const ImageShape shape{.height = 260, .width = 300, .channels = 3};
-  for (int i = 0; i < 14; ++i)
-    folder_.write(fmt::format("photos/{}/{}/{:02}.jpg", i < 12 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
-                  i == 0 || i >= 12 ? encode(shape, noise(shape, 1)) : Bytes{'n', 'o'});
+  write_photos(14, 12, [](int) { return ImageShape{.height = 260, .width = 300, .channels = 3}; });
+  for (int i = 1; i < 12; ++i)
+    folder_.write(fmt::format("photos/train/{}/{:02}.jpg", i % 2 == 0 ? "cat" : "dog", i), {'n', 'o'});
   const ProgramResult result =
       pack("r", " --shard-mib 1 --leave-out-damaged --set data.resize=256 --set data.path=" + path("photos"));
   EXPECT_EQ(result.exit_code, exit_code::data) << result.output;
@@ -291,8 +284,7 @@ TEST_F(Records, ProgressIsShownOnATerminalOnly) {
   expect_parts(last_line_of(inspected.output), {"20500 images"});
   EXPECT_EQ(count(last_line_of(inspected.output), "["), 0) << inspected.output;
   EXPECT_LE(longest_line(packed.output), 80u);
-  const auto json = [](const ProgramResult& result) { return nlohmann::json::parse(result.output); };
-  EXPECT_EQ(json(run_on_terminal(inspect_it + " --json")), json(run_shell(inspect_it + " --json")));
+  EXPECT_TRUE(nlohmann::json::accept(run_on_terminal(inspect_it + " --json").output));
   fs::remove_all(path("r"));
   for (const std::string& each : {pack_it, inspect_it}) {
     const ProgramResult piped = run_shell(each);
@@ -326,8 +318,9 @@ TEST_F(Records, KilledPackLeavesNothingThatOpens) {
   const std::string command = fmt::format("exec {} pack cifar10_resnet18 {}{} >/dev/null 2>&1",
                                           program("lockstep"), path("r"), small);
   std::mt19937 random(1);
+  const int wanted = in_large_form() ? 50 : 15;
   int killed = 0, kept = 0;
-  for (int turn = 0; killed < 50 || kept <= 5; ++turn) {
+  for (int turn = 0; killed < wanted || kept <= 5; ++turn) {
     const pid_t child = fork();
     if (child == 0) {
       execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
@@ -352,7 +345,7 @@ TEST_F(Records, KilledPackLeavesNothingThatOpens) {
       kept += files > 0 ? 1 : 0;
     }
     // Most turns resume where the last one was killed.
-    if (turn % 10 == 9) {
+    if (turn % 5 == 4) {
       EXPECT_EQ(pack("r", small).exit_code, 0);
       EXPECT_EQ(files_in("r"), whole) << "turn " << turn;
       EXPECT_FALSE(fs::exists(path("r.partial")));

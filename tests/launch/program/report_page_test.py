@@ -77,6 +77,13 @@ class ReportPage(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return run
 
+    def untrained(self, metrics):
+        """A run's folder with only this metrics.jsonl."""
+        run = self.folder / "run"
+        run.mkdir()
+        (run / "metrics.jsonl").write_text(metrics)
+        return run
+
     def report(self, *arguments):
         done = self.lockstep("report", *arguments)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -192,7 +199,7 @@ class ReportPage(unittest.TestCase):
         self.assertIn("other", text)
 
     def test_long_and_hostile_words_are_escaped_and_fit(self):
-        run = self.train("run")
+        run = self.untrained('{"epoch":1,"steps":2,"train_loss":0.5,"test_loss":0.6,"test_accuracy":0.8}\n')
         word = "<i>&'\"" + "x" * 2000
         rows = [{"time": 1.7e9, "step": 1, "kind": word, "cause": word, "text": word}]
         (run / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -205,10 +212,9 @@ class ReportPage(unittest.TestCase):
         self.assertNotIn("i", page.tags[page.tags.index("table"):page.tags.index("figure")])
 
     def test_errors_name_the_path_and_change_nothing(self):
-        run = self.train("run")
+        run = self.untrained('{"epoch":1,"steps":1}\n')
         nothing, metrics = self.folder / "nothing", run / "metrics.jsonl"
         cases = [((), 64, ["RUN"]),
-                 ((nothing,), 74, [str(nothing), "metrics.jsonl"]),
                  ((metrics,), 74, [str(metrics), "run.dir"]),
                  ((run, "--out", nothing / "x.html"), 74, [str(nothing), "No such file or directory"]),
                  ((run, "--out", metrics), 64, ["--out", str(metrics)]),
@@ -220,12 +226,6 @@ class ReportPage(unittest.TestCase):
             for fact in facts:
                 self.assertIn(fact, " ".join(done.stderr.split()))
         self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
-        (run / "steps.jsonl").write_text('{"step":1}\n{"step":\n{"step":3}\n')
-        done = self.lockstep("report", run)
-        self.assertEqual(done.returncode, 65, done.stderr)
-        self.assertIn("steps.jsonl:2", done.stderr)
-        self.assertIn("JSON", done.stderr)
-        self.assertFalse((run / "report.html").exists())
 
 
 if __name__ == "__main__":

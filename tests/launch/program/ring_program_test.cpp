@@ -49,29 +49,23 @@ std::int64_t saved_steps(const Workplace& workplace) {
 TEST(Ring, RanksShareTheStepsAndEndWithOneAverage) {
   const Workplace workplace("ring");
   const auto file = workplace.path("digest");
-  const ProgramResult result =
-      run_ranks(3, workplace.train(on_a_ring({"train.epochs=2", "train.steps=11", "run.check_every=1"}),
-                                   "--digest " + file.string()));
+  const ProgramResult result = run_ranks(
+      3,
+      workplace.train(on_a_ring({"train.epochs=2", "train.steps=11", "run.check_every=1", "run.log_every=1"}),
+                      "--digest " + file.string()));
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  const std::vector<int> sums = sums_of_steps(workplace);
-  int all = 0;
-  for (const int sum : sums) {
+  int all = 0, of_rank_0 = 0, in_lines = 0;
+  for (const int sum : sums_of_steps(workplace)) {
     EXPECT_EQ(sum % 3, 0) << result.output;
     all += sum;
   }
   EXPECT_EQ(all, 3 * 11) << result.output;
   EXPECT_GE(matches_in(text_of(file), R"(\b[0-9a-f]{32}\b)"), 1) << text_of(file);
-}
-
-TEST(Ring, LinesCountAllStepsOfRank0) {
-  const Workplace workplace("ring_lines");
-  const ProgramResult result =
-      run_ranks(3, workplace.train(on_a_ring({"train.steps=11", "run.log_every=1"})));
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  int steps = 0;
+  for (const nlohmann::json& line : metrics_of(workplace.path("run")))
+    of_rank_0 += line.at("steps_by_rank").at(0).get<int>();
   for (const nlohmann::json& line : json_lines_of(workplace.path("run/steps.jsonl")))
-    steps += line.at("steps").get<int>();
-  EXPECT_EQ(steps, last_metrics_of(workplace.path("run")).at("steps_by_rank").at(0).get<int>());
+    in_lines += line.at("steps").get<int>();
+  EXPECT_EQ(in_lines, of_rank_0) << "the lines count all steps of rank 0";
 }
 
 TEST(Ring, TrainingResumesAfterAnEpoch) {
@@ -118,13 +112,11 @@ TEST(Ring, SignalStopsWithinAnEpoch) {
   EXPECT_EQ(sums_of_steps(workplace), std::vector<int>{2 * 20}) << resumed.output;
 }
 
-TEST(Ring, RefusesKeysThatNeedAllRanks) {
+// config_test.cpp has the keys that a ring excludes.
+TEST(Ring, RefusesFaultsThatNeedAllRanks) {
   const Workplace workplace("ring_refused");
-  const ProgramResult coded = run_shell(workplace.train(on_a_ring({"comm.codec=int8"})));
-  expect_failure(coded, 78, {"comm.topology"});
-  expect_parts(coded.output, {"comm.codec", "\"none\""});
-  expect_failure(run_ranks(2, workplace.train(on_a_ring({}), "--inject kill:rank=1,step=5")), 64,
-                 {"--inject kill:rank=1,step=5", "comm.topology"});
+  expect_failure(run_shell(workplace.train(on_a_ring({}), "--inject kill:rank=0,step=5")), 64,
+                 {"--inject kill:rank=0,step=5", "comm.topology"});
 }
 
 }  // namespace

@@ -23,24 +23,24 @@ constexpr int kNoSlurm = 77;
   if ((result).exit_code == kNoSlurm) GTEST_SKIP() << (result).output
 
 ProgramResult run_slurm(const std::string& command) {
-  return run_shell(fmt::format("{}/tests/slurm.sh 2 {}", source_folder(), command));
+  return run_shell(fmt::format("'{}/tests/slurm.sh' 2 {}", source_folder(), command));
 }
 
 // Submits a job with the template on the only node. `arguments` follow "lockstep train".
 std::string submit(const Workplace& workplace, const std::string& arguments) {
   return fmt::format(
       "job=$(LOCKSTEP={} sbatch --parsable --nodes=1 --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 "
-      "--output={} {}/launch/slurm/train.sbatch {})\n",
+      "--output={} '{}/launch/slurm/train.sbatch' {})\n",
       program("lockstep"), workplace.path("log").string(), source_folder(), arguments);
 }
 
 std::string arguments_of(const std::string& train) { return train.substr(train.find(" train ") + 7); }
 
-// Shell lines that wait for the condition for at most a minute.
+// Shell lines that wait for the condition for at most five minutes.
 std::string wait_for(const std::string& condition) {
   return fmt::format(
       "waits=0\nuntil {0}; do\n  waits=$((waits + 1))\n"
-      "  [ $waits -lt 1200 ] || {{ echo \"timed out waiting for {0}\"; cat log; squeue; exit 1; }}\n  sleep "
+      "  [ $waits -lt 6000 ] || {{ echo \"timed out waiting for {0}\"; cat log; squeue; exit 1; }}\n  sleep "
       "0.05\ndone\n",
       condition);
 }

@@ -3,7 +3,6 @@
 // Jobs that use the same folder at the same time, or one after the other.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
@@ -39,26 +38,6 @@ TEST(TwoJobs, SecondJobInARunFolderEndsAndNamesTheFirst) {
   EXPECT_EQ(lines_naming(restart.output, "warning ", workplace.path("run").string()), "");
   EXPECT_EQ(text_of(workplace.path("run/metrics.1.jsonl")), kept);
   EXPECT_EQ(count(text_of(metrics), "\n"), 1);
-}
-
-TEST(TwoJobs, ShareAKernelCache) {
-  const Workplace workplace("one_cache");
-  const auto job = [&](const char* run) {
-    return workplace.train({"model.name=cnn", "train.steps=1", "kernels.choose=time",
-                            "kernels.cache=" + workplace.path("cache").string(),
-                            "run.dir=" + workplace.path(run).string()});
-  };
-  const ProgramResult result = run_shell(
-      fmt::format("{} & first=$!\n{}\ncode=$?\nwait $first && exit $code", job("first"), job("second")));
-  EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_EQ(lines_naming(result.output, "warning ", workplace.path("cache").string()), "");
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(workplace.path("cache"))) {
-    if (entry.path().extension() != ".json") continue;
-    ++files;
-    EXPECT_FALSE(nlohmann::json::parse(text_of(entry.path())).at("choices").empty());
-  }
-  EXPECT_EQ(files, 1);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "core/files/file_text.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/version.h"
+#include "tests/matches_in.h"
 #include "tests/message_of.h"
 #include "tests/source_folder.h"
 
@@ -91,6 +92,19 @@ TEST(CommandLine, FlagNamedLikeAKeySuggestsTheKey) {
 // A ':' ends the name of a value in the help.
 TEST(CommandLine, HelpShowsHowAFaultIsWritten) {
   expect_parts(parse({"help", "train"}).text, {"KIND:rank=R,step=S"});
+}
+
+TEST(CommandLine, UnknownFaultsAreRefused) {
+  // The list of kinds has the suggestion, too, beside the example "kill:rank=..".
+  for (const auto& [fault, pattern] : {std::pair{"kil:rank=1,step=5", R"(kil:rank=1,step=5.*\bkill\b(?!:))"},
+                                       {"kill:rank=x", R"(kill:rank=x.*"x")"},
+                                       {"kill:ms=5", R"(kill:ms=5.*"ms=5")"}})
+    EXPECT_EQ(matches_in(usage_error({"train", "x", "--inject", fault}), pattern), 1) << fault;
+}
+
+TEST(CommandLine, NumberOfRanksHasARange) {
+  for (const char* wrong : {"0", "-1", "1025", "two"})
+    expect_parts(usage_error({"train", "x", "--ranks", wrong}), {"--ranks"});
 }
 
 TEST(CommandLine, TuneTakesMinutesOrSteps) {

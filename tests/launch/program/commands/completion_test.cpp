@@ -4,7 +4,8 @@
 #include <array>
 #include <cstdio>
 #include <set>
-#include <sstream>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 
 #include "core/error.h"
 #include "launch/program/commands/command_line.h"
+#include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -47,10 +49,9 @@ class Completion : public testing::Test {
         "for i in \"${{!COMPREPLY[@]}}\"; do echo \"${{COMPREPLY[i]}}\"; done",
         folder_.path().string(), folder_.path().string(), fmt::join(words, "' '"), words.size());
     folder_.write("test.bash", Bytes(test.begin(), test.end()));
-    std::istringstream lines(output_of("bash " + (folder_.path() / "test.bash").string() + " 2>&1"));
-    std::set<std::string> found;
-    for (std::string line; std::getline(lines, line);) found.insert(line);
-    return found;
+    const std::vector<std::string> lines =
+        lines_of(output_of("bash " + (folder_.path() / "test.bash").string() + " 2>&1"));
+    return {lines.begin(), lines.end()};
   }
 
   TemporaryFolder folder_;

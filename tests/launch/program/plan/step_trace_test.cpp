@@ -7,7 +7,9 @@
 #include "core/error.h"
 #include "core/files/file_text.h"
 #include "core/timeline.h"
+#include "launch/program/config/config.h"
 #include "launch/program/plan/fit.h"
+#include "launch/program/plan/simulation.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -205,7 +207,66 @@ TEST(StepTrace, TraceWithoutStepsIsRefused) {
   const std::string incomplete = message_of<DataError>([] { traced(3, run_of_two_buckets()); });
   expect_parts(incomplete, {"trace.json", "lockstep train", "--trace"});
   EXPECT_EQ(incomplete.find("json.exception"), std::string::npos) << incomplete;
-  EXPECT_THROW(read_step_trace("/nowhere/trace.json"), IoError);
+  expect_parts(message_of<IoError>([] { read_step_trace("/nowhere/trace.json"); }),
+               {"/nowhere/trace.json", "No such file"});
+}
+
+// A file with the trace of one rank with one thread, and predictions from it.
+class Prediction : public testing::Test {
+ protected:
+  Prediction() {
+    TracedRun run = run_of_two_buckets();
+    run.threads = 1;
+    const std::string text = trace_text(6, run, 0, 0);
+    for (const char* name : {"trace.json", "a@b.json"}) folder_.write(name, Bytes(text.begin(), text.end()));
+  }
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+  // The message of the E that the flags cause. device_step: the trace if it is empty.
+  template <typename E>
+  std::string refusal(SimulationFlags flags, const std::vector<std::string>& settings = {}) const {
+    if (flags.device_step.empty()) flags.device_step = path("trace.json");
+    std::vector<std::string> overrides = {"train.batch=8"};
+    overrides.insert(overrides.end(), settings.begin(), settings.end());
+    const Config config = load_config("fashion_mnist_cnn", overrides);
+    return message_of<E>([&] {
+      require_ranks(flags);
+      const PlanSimulation simulation(flags, config);
+    });
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Prediction, ConflictingFlagsAreNamed) {
+  EXPECT_EQ(refusal<Error>({.ranks = 4}), "");
+  const std::pair<SimulationFlags, std::vector<std::string>> cases[] = {
+      {{.ranks = 6, .nodes = 4, .link = "1GB/s"}, {"--ranks 6", "--nodes 4"}},
+      {{.ranks = 4, .nodes = 4, .link = "0GB/s"}, {"--link \"0GB/s\""}},
+      {{.ranks = 4, .nodes = 4}, {"--nodes", "--link", "--fit"}},
+      {{.ranks = 4, .link = "1GB/s"}, {"--link 1GB/s", "--nodes"}},
+      {{.link = "1GB/s"}, {"--link", "--ranks"}},
+      {{.cores = 8}, {"--cores", "--ranks"}},
+      {{.ranks = 4, .device_step = "20ms", .fits = {path("trace.json")}}, {"--device-step 20ms", "--fit"}},
+      {{.ranks = 4, .device_step = "20ms", .cores = 8}, {"--cores 8", "--device-step 20ms"}},
+      {{.ranks = 4, .device_step = "20"}, {"20ms"}},
+      {{.ranks = 4, .device_step = "0ms"}, {"--device-step 0ms"}},
+      {{.ranks = 4, .node_link = "8x9GB/s"}, {"--node-link"}},
+      {{.ranks = 4, .gpus = {"h100", "l4"}}, {"--gpu", "--ranks"}},
+      {{.ranks = 4, .gpus = {"all"}}, {"--gpu", "--ranks"}}};
+  for (const auto& [flags, parts] : cases) expect_parts(refusal<UsageError>(flags), parts);
+}
+
+TEST_F(Prediction, TraceOfAnotherRunIsRefused) {
+  const SimulationFlags flags{.ranks = 4};
+  expect_parts(refusal<ConfigError>(flags, {"train.threads=3"}),
+               {path("trace.json"), "train.threads = 1", " 3"});
+  expect_parts(refusal<ConfigError>(flags, {"train.batch=16"}),
+               {path("trace.json"), "train.batch = 8", " 16"});
+  expect_parts(refusal<ConfigError>({.ranks = 4, .nodes = 4, .link = "1GB/s"}, {"comm.between_nodes=mpi"}),
+               {"comm.between_nodes = mpi", "comm.between_nodes=halving"});
+  // Reads the whole path, and then finds that one rank measures no link.
+  for (const char* speed : {"", "@1Gb/s"})
+    expect_parts(refusal<ConfigError>({.ranks = 4, .fits = {path("a@b.json") + speed}}), {"1 rank"});
 }
 
 }  // namespace

@@ -73,6 +73,14 @@ TEST(SweepOutcome, TableShowsTheCostOfNetworksThatDiffer) {
   EXPECT_EQ(sweep_table(outcome, {}).find("parameters"), std::string::npos);
 }
 
+TEST(SweepOutcome, SlowRatesHaveDecimals) {
+  SweepOutcome outcome = made_up_outcome();
+  outcome.rows[0].measure.samples_per_second = 0.25;
+  expect_parts(sweep_table(outcome, {}), {" 0.25 ", " 1,000 "});
+  const SweepResult slow{.job = {}, .epochs = 9, .measure = outcome.rows[0].measure};
+  expect_parts(sweep_result_line(slow, outcome.rows[0].settings, 9), {" 0.25 samples/s"});
+}
+
 TEST(SweepOutcome, IsWrittenAsJson) {
   const auto told = nlohmann::json::parse(sweep_json(made_up_outcome(), "runs/sweep"));
   EXPECT_EQ(told["best"], 1);

@@ -2,10 +2,12 @@
 //
 // Tests every fractional key at the ends of its range and next to them, after conversion to fp32: the value
 // is refused, or a training step leaves parameters, running statistics and the optimizer's state finite. The
-// two ranks count as nodes, so that codecs are active.
+// two ranks count as nodes, so that codecs are active. Also tests that keys of the optimizer, the schedule,
+// the network and the data have an effect.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "launch/program/config/config_keys.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/training_setup.h"
+#include "launch/train/digest.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
 #include "tests/thinning.h"
@@ -147,8 +150,50 @@ int try_all(World& world) {
   return 1;
 }
 
+// Each of these settings changes the state after more than an epoch.
+const Settings kEffects[] = {{},
+                             {"optimizer.name=adamw"},
+                             {"optimizer.name=adamw", "optimizer.beta1=0.5"},
+                             {"optimizer.name=adamw", "optimizer.beta2=0.5"},
+                             {"optimizer.name=lars"},
+                             {"optimizer.nesterov=true"},
+                             {"optimizer.weight_decay=0.1"},
+                             {"optimizer.weight_decay=0.1", "optimizer.decay_norm_and_bias=false"},
+                             {"schedule.name=cosine"},
+                             {"schedule.name=step", "schedule.milestones=[1]"},
+                             {"schedule.warmup_epochs=1"},
+                             {"train.precision=bf16"},
+                             {"train.label_smoothing=0.1"},
+                             {"train.accumulation=2"},
+                             {"model.dropout=0.25"},
+                             {"model.sync_batch_norm=true"},
+                             {"data.crop_padding=2"},
+                             {"data.horizontal_flip=false"},
+                             {"data.mean=[0.25]"}};
+
+void require_effects(World& world) {
+  const std::unique_ptr<Communicator> host = world.communicator();
+  std::map<std::string, std::string> settings_by_digest;
+  for (const Settings& effect : kEffects) {
+    Settings settings = kSmallTraining;
+    settings.emplace_back("train.epochs=5");
+    settings.insert(settings.end(), effect.begin(), effect.end());
+    const Config config = config_of(settings);
+    TrainingSetup training(config, world, *host, {});
+    Trainer trainer(training.parts(), training.schedule(), trainer_options(config));
+    for (int step = 0; step < 6; ++step) trainer.step();  // an epoch has 4, or 2
+    trainer.finish_steps();
+    const auto [found, is_new] = settings_by_digest.emplace(digest(training.network(), training.optimizer()),
+                                                            fmt::format("{}", fmt::join(effect, " ")));
+    CHECK(is_new, "{} trains just like {}", effect, found->second);
+  }
+}
+
 int run(World& world) {
-  return run_or_abort(world, [&] { return try_all(world); });
+  return run_or_abort(world, [&] {
+    require_effects(world);
+    return try_all(world);
+  });
 }
 
 }  // namespace
