@@ -45,7 +45,7 @@ class AloneSettings {
  public:
   AloneSettings() {
     set("OMPI_MCA_ess_singleton_isolated", "1");  // without effect on ranks that a launcher connects
-    const bool by_pmix = std::getenv("PMIX_NAMESPACE") != nullptr;  // its launcher may not tell the size
+    const bool by_pmix = std::getenv("PMIX_NAMESPACE") != nullptr;  // it may not set the number of ranks
     if (find_launch(&std::getenv).launcher == Launcher::none && !by_pmix)
       set("OMPI_MCA_orte_create_session_dirs", "0");
   }
