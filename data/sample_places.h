@@ -20,7 +20,7 @@ struct SamplePlace {
 
 class SamplePlaces {
  public:
-  // samples: of the dataset. ranks: that share each step.
+  // samples: the size of the dataset. ranks: the number of those that share each step.
   SamplePlaces(std::int64_t samples, int ranks, const LoaderOptions& options);
 
   // Samples per step, over all ranks and micro-batches.
@@ -34,7 +34,7 @@ class SamplePlaces {
   // The sample at an index of a micro-batch. Steps are counted over the whole run, micro-batches over all
   // ranks.
   SamplePlace at(std::int64_t step, std::int64_t micro_batch, std::int64_t index) const;
-  // The same for a micro-batch without samples: it is filled with the epoch's first samples, of weight 0.
+  // For a micro-batch without samples: it is filled with the epoch's first samples, of weight 0.
   SamplePlace without_samples(std::int64_t epoch, std::int64_t index) const;
 
  private:

@@ -32,8 +32,8 @@ using LacksLabels = std::function<bool(const std::vector<std::filesystem::path>&
 // shard_suffices, end like shards ("train-00003-of-01024"), and contain a word of the split before the mark,
 // as a whole word (data/formats/split_words.h): "train" for training; for the test split see
 // options.test_split. If that is "auto" and there are files of test and of val, it logs which are used: those
-// of val if only those of test lack labels. `endings`, unless empty, lists the allowed ends of names, which
-// have any case. Skips hidden files, copies, unfinished downloads, files about other files ("train.csv~",
+// of val if only those of test lack labels. `endings`, unless empty, lists the allowed ends of names, in
+// any case. Skips hidden files, copies, unfinished downloads, files about other files ("train.csv~",
 // "train.tar.bak", "train.tfrecord.idx"), second downloads beside the first ("train (1).csv" beside
 // "train.csv") and gzip files beside their unpacked file ("train.tar.gz" beside "train.tar"). Warns if fewer
 // shards exist than their names count, and if two sets of shards differ only in that number. For training
@@ -44,7 +44,7 @@ using LacksLabels = std::function<bool(const std::vector<std::filesystem::path>&
 // message. Throws DataError for a file whose name has words of training and of another split: its samples
 // would be in both.
 struct SplitNames {
-  std::string_view mark;  // in lower case, as the endings
+  std::string_view mark;  // in lower case, like `endings`
   bool shard_suffices = false;
   std::string_view expected;
   std::span<const std::string_view> endings = {};

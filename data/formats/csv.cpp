@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -176,10 +175,11 @@ class RowReader {
     const Cells& names = rows.columns.names;
     if (in_order || names.empty()) return in_order;
     if (std::ranges::count(kNames, lower_case(names[rows.columns.features[column]])) == 0) return false;
-    std::set<double> different;
-    for (std::size_t row = 0; row < rows.size(); ++row)
-      if (value(row) != std::floor(value(row)) || !different.insert(value(row)).second) return false;
-    return true;
+    std::vector<double> sorted(rows.size());
+    for (std::size_t row = 0; row < rows.size(); ++row) sorted[row] = value(row);
+    if (std::ranges::any_of(sorted, [](double each) { return each != std::floor(each); })) return false;
+    std::ranges::sort(sorted);
+    return std::ranges::adjacent_find(sorted) == sorted.end();
   }
 
   // Adds the row and returns an empty string, or returns what is wrong with it.

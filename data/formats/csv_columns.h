@@ -28,7 +28,7 @@ struct CsvColumns {
 
 class CsvColumnFinder {
  public:
-  // rows: the first rows of the file, at least one. tells: log guesses.
+  // rows: the first rows of the file, at least one. tells: guesses are logged.
   CsvColumnFinder(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
                   CsvHeader header, bool tells);
 

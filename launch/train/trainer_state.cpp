@@ -23,11 +23,11 @@ void Trainer::visit_state(StateVisitor& visitor) {
   visit_position(visitor);
   const StateScope judged = end_->traits().judges_alone ? StateScope::per_rank : StateScope::replicated;
   constexpr const char* kBadSteps = "train.bad_steps_in_a_row";
+  // States of earlier versions lack it, and those of another number of ranks that each judge their own steps.
   if (visitor.has_value(kBadSteps, judged))
     visitor.value(kBadSteps, judged, &settled_.bad_in_a_row);
   else
-    settled_.bad_in_a_row =
-        0;  // of an earlier version, or of another number of ranks that each judge their steps
+    settled_.bad_in_a_row = 0;
   visitor.value("epoch.loss", StateScope::per_rank, &settled_.losses.loss);
   visitor.value("epoch.weight", StateScope::per_rank, &settled_.losses.weight);
   visitor.value("epoch.correct", StateScope::per_rank, &settled_.losses.correct);

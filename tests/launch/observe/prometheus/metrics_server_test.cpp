@@ -58,7 +58,7 @@ class Client {
     }
     return true;
   }
-  // What the server sends until it closes, or the first bytes of it.
+  // All bytes that the server sends until it closes the connection, or the first `most` of them.
   std::string hear(std::size_t most = std::numeric_limits<std::size_t>::max()) const {
     std::string all;
     std::array<char, 4096> bytes;  // NOLINT: written before it is read
