@@ -191,7 +191,8 @@ std::optional<SavedTraining> find_saved(Communicator& host, const Config& config
   });
   const auto in_run_dir = [&] {
     std::error_code error;
-    return fs::equivalent(saved.folder.parent_path(), CheckpointStore(config.run_dir).folder(), error);
+    const fs::path folder = fs::canonical(saved.folder, error);  // it may be a link
+    return fs::equivalent(folder.parent_path(), CheckpointStore(config.run_dir).folder(), error);
   };
   saved.in_run_dir = gather_values<std::int32_t>(host, in_run_dir()).front() != 0;
   return saved;

@@ -72,14 +72,14 @@ CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings&
     if (parts_.host.rank() != 0) return;
     store_.remove_partials();
     for (const CheckpointStore::Entry& entry : store_.entries()) {
-      if (last_.empty()) {
-        last_ = entry.folder;
-        saved_steps_ = entry.steps;
-      }
       try {
-        best_accuracy_ = std::max(best_accuracy_, read_manifest(entry.folder).test_accuracy.value_or(-1));
-      } catch (const Error&) {  // reported when a training resumes from it
+        best_accuracy_ = std::max(best_accuracy_, whole_manifest(entry.folder).test_accuracy.value_or(-1));
+      } catch (const Error&) {
+        continue;  // reported when a training resumes from it
       }
+      if (!last_.empty()) continue;
+      last_ = entry.folder;
+      saved_steps_ = entry.steps;
     }
   });
   best_accuracy_ = gather_values(parts_.host, best_accuracy_).front();
@@ -231,6 +231,7 @@ void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
   postponed_ = false;
   const std::int64_t steps = saved_steps_ = parts_.trainer.steps();
   saved_evaluated_ = test_accuracy.has_value();
+  const double best_before = best_accuracy_;
   if (test_accuracy) best_accuracy_ = std::max(best_accuracy_, *test_accuracy);
   manifest_.steps = steps;
   manifest_.epochs = parts_.trainer.epochs();
@@ -242,7 +243,7 @@ void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
     parts_.also(visitor);
   });
   snapshot_seconds_ = seconds_since(begun_ns_);
-  writing_ = Writing{.steps = steps};
+  writing_ = Writing{.steps = steps, .best_before = best_before};
   start_phase([this, steps] { return write_shards(steps); });
 }
 
@@ -314,14 +315,16 @@ void CheckpointKeeper::commit(const Manifest& manifest) {
 }
 
 void CheckpointKeeper::finish_writing(const std::string& problem) {
-  const std::int64_t steps = writing_->steps;
+  const Writing written = *writing_;
   writing_.reset();
   problem_ = problem;
   if (problem.empty()) return;
-  if (parts_.host.rank() == 0) store_.remove_partial(steps);
+  best_accuracy_ = written.best_before;
+  if (parts_.host.rank() == 0) store_.remove_partial(written.steps);
   // The next checkpoint may be of the same step and so in the same folder.
   parts_.host.complete({.kind = CollectiveKind::barrier});
-  const std::string message = fmt::format("the checkpoint of step {} cannot be written: {}", steps, problem);
+  const std::string message =
+      fmt::format("the checkpoint of step {} cannot be written: {}", written.steps, problem);
   if (settings_.errors == CheckpointErrors::stop) throw_agreed(IoError(message));
   log::shared_warning("{}; training continues, and earlier checkpoints are kept", message);
 }

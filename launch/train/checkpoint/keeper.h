@@ -70,7 +70,7 @@ class CheckpointKeeper final : public TrainingObserver {
   std::string save_for_results();
   // The signal that stopped the training; 0: none.
   int stopped_by() const { return stopped_by_; }
-  // The newest checkpoint in the run's folder; empty: none. Set on rank 0 only.
+  // The newest complete checkpoint in the run's folder; empty: none. Set on rank 0 only.
   const std::filesystem::path& last() const { return last_; }
   // Why the last checkpoint could not be written; empty: it was written. The same on every rank.
   const std::string& problem() const { return problem_; }
@@ -79,6 +79,7 @@ class CheckpointKeeper final : public TrainingObserver {
   // The checkpoint that is being written. The same on every rank.
   struct Writing {
     std::int64_t steps = 0;
+    double best_before = -1;   // best_accuracy_ without it
     bool shards_done = false;  // on every rank; the manifest is being written
   };
 

@@ -75,8 +75,8 @@ CheckpointCandidates checkpoints_of(const fs::path& given, const std::string& as
         fmt::format("{}: is not a complete checkpoint: it has no {}", asked, Manifest::kFileName));
   if (found.folders.empty())
     throw DataError(
-        fmt::format("{}: has no checkpoint; set run.checkpoint_every or run.checkpoint_minutes in the "
-                    "training to save some",
+        fmt::format("{}: has no checkpoint; give the folder of a run or of one checkpoint (step-...), or set "
+                    "run.checkpoint_every or run.checkpoint_minutes in the training to save some",
                     asked));
   return found;
 }

@@ -76,7 +76,14 @@ void try_to(const Work& work) {
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
-  if (rename(from.c_str(), to.c_str()) != 0) failed_to("rename to " + to.string(), from, errno);
+  if (rename(from.c_str(), to.c_str()) != 0) failed_to("rename", from.string() + " to " + to.string(), errno);
+}
+
+// True for a mount point and for a link to another disk: nothing in such a folder can be renamed out of it.
+bool is_on_other_disk(const fs::path& folder) {
+  struct stat own = {}, parent = {};
+  return stat(folder.c_str(), &own) == 0 && stat(folder.parent_path().c_str(), &parent) == 0 &&
+         own.st_dev != parent.st_dev;
 }
 
 // Creates no parents: if run.dir is gone, nothing may be written in its place. Returns whether `folder` is a
@@ -212,9 +219,11 @@ fs::path CheckpointStore::set_aside(const fs::path& but_past_of) const {
   if (moving.empty()) return {};
   std::error_code error;
   int number = 1;
-  const auto aside = [&] { return fs::path(fmt::format("{}.{}", folder_.string(), number)); };
+  const bool inside = is_on_other_disk(folder_);
+  const fs::path base = inside ? folder_ / "earlier" : folder_;
+  const auto aside = [&] { return fs::path(fmt::format("{}.{}", base.string(), number)); };
   while (fs::exists(fs::symlink_status(aside(), error))) ++number;
-  if (!last) {
+  if (!last && !inside) {
     rename_folder(folder_, aside());
     return aside();
   }

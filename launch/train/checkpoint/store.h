@@ -42,9 +42,10 @@ class CheckpointStore {
   // best test accuracy. Incomplete ones stay for inspection. Logs errors.
   void prune(std::int64_t keep) const;
   // Moves checkpoints that come after `but_past_of`, or all if it is empty, to the first free folder
-  // checkpoints.N, which it returns; empty if there was nothing to move. but_past_of: may have another name
-  // than those of this class; its manifest then says which come after it. Calls remove_partials() first.
-  // Throws IoError, and DataError if that manifest is invalid.
+  // checkpoints.N (checkpoints/earlier.N if checkpoints is on another disk than run.dir), which it returns;
+  // empty if there was nothing to move. but_past_of: may have another name than those of this class; its
+  // manifest then says which come after it. Calls remove_partials() first. Throws IoError, and DataError if
+  // that manifest is invalid.
   std::filesystem::path set_aside(const std::filesystem::path& but_past_of) const;
 
  private:

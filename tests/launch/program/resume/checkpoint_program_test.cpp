@@ -142,13 +142,16 @@ TEST(Checkpoints, DamagedOneIsRefusedByNameOrAnEarlierOneIsUsed) {
   expect_parts(none.output, names);
 }
 
-// Paths without a parent: the current folder, and a folder in it.
+// Paths without a parent: the current folder, a folder in it, and a link to a folder elsewhere in the run.
 TEST(Checkpoints, ResumeFromTheCurrentFolder) {
   const Workplace workplace("resume_here");
   ASSERT_EQ(run_shell(workplace.train(saving(10))).exit_code, 0);
   const std::filesystem::path folder = workplace.path("run/checkpoints");
   const std::string name = "step-000000010";
-  for (const auto& [place, given] : {std::pair{folder / name, std::string(".")}, std::pair{folder, name}}) {
+  const std::filesystem::path link = workplace.path("run/latest");
+  std::filesystem::create_directory_symlink(folder / name, link);
+  for (const auto& [place, given] : {std::pair{folder / name, std::string(".")}, std::pair{folder, name},
+                                     std::pair{link.parent_path(), link.filename().string()}}) {
     const ProgramResult resumed =
         run_shell("cd " + place.string() + " && " +
                   workplace.train(saving(12), "--resume-with train.steps --resume " + given));

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "launch/train/checkpoint/other_ranks.h"
@@ -283,6 +285,24 @@ TEST_F(Checkpoint, OnlyLaterCheckpointsThanARenamedOneAreSetAside) {
   EXPECT_TRUE(fs::exists(store.set_aside(renamed) / "step-000000030"));
   EXPECT_EQ(names(), std::vector<std::string>{"step-000000010"});
   EXPECT_NO_THROW(read_all(renamed));
+}
+
+// Nothing can be renamed from one disk to another.
+TEST_F(Checkpoint, ThoseOnAnotherDiskAreSetAsideThere) {
+  const fs::path memory = "/dev/shm";
+  struct stat here = {}, there = {};
+  if (stat(run_.c_str(), &here) != 0 || stat(memory.c_str(), &there) != 0 || here.st_dev == there.st_dev ||
+      access(memory.c_str(), W_OK) != 0)
+    GTEST_SKIP() << "the temporary folder and " << memory << " are not two file systems to write to";
+  const TemporaryFolder disk("checkpoint", memory);
+  const CheckpointStore store(run_);
+  fs::create_directory_symlink(disk.path(), store.folder());
+  for (const int steps : {10, 20, 30}) save(steps);
+  EXPECT_NO_THROW(read_all(store.set_aside(store.folder() / "step-000000020") / "step-000000030"));
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-000000020", "step-000000010"}));
+  EXPECT_NO_THROW(read_all(store.set_aside({}) / "step-000000010"));
+  EXPECT_TRUE(names().empty());
+  EXPECT_TRUE(fs::is_symlink(store.folder())) << "later checkpoints are saved on the same disk";
 }
 
 // A shell completes the name of a folder with a slash.

@@ -2,6 +2,7 @@
 #include "launch/train/evaluation/best_keeper.h"
 
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -9,8 +10,10 @@
 
 #include "comm/communicator.h"
 #include "core/error.h"
+#include "launch/train/checkpoint/keeper.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -59,6 +62,39 @@ TEST(BestKeeper, WarnsOfEachNewReasonWhyTheFileLacksTheBest) {
     };
     expect_parts(warning_after(2), {"no space is left"});
     EXPECT_EQ(warning_after(3), "") << "the same reason again";
+  };
+  train_on_threads(training);
+}
+
+// The best of the complete checkpoints, not of those that could not be written or are damaged.
+TEST(CheckpointKeeper, SavesABetterEvaluationThanTheBestSavedOne) {
+  StopSignals& signals = StopSignals::of_process();
+  ThreadTraining training;
+  training.samples = 64;
+  training.after_step = [&signals](int, int, Trainer& trainer, Network&, Optimizer&) {
+    const std::unique_ptr<Communicator> host = make_self_communicator();
+    const TemporaryFolder run("best_checkpoint");
+    const CheckpointKeeper::Parts parts{
+        .trainer = trainer, .host = *host, .signals = signals, .device = trainer.device()};
+    const CheckpointSettings settings{.every = 1000, .minutes = 0};
+    const Manifest manifest{.test_accuracy = {}, .files = {}};
+    // The accuracy that the newest checkpoint has after this evaluation.
+    const auto saved_after = [](CheckpointKeeper& keeper, double accuracy) {
+      EpochRecord record;
+      record.epoch = 1;
+      record.evaluation = Evaluation{.loss = 1, .accuracy = accuracy};
+      keeper.epoch_over(record);
+      keeper.save_for_results();  // waits until the checkpoint is complete
+      return keeper.last().empty() ? -1 : read_manifest(keeper.last()).test_accuracy.value_or(-1);
+    };
+    CheckpointKeeper first(parts, settings, run.path(), manifest);
+    run.write("checkpoints", {});  // a file, so the folder cannot be created
+    EXPECT_EQ(saved_after(first, 0.9), -1);
+    run.remove("checkpoints");
+    EXPECT_EQ(saved_after(first, 0.8), 0.8);
+    std::filesystem::remove(first.last() / shared_shard());
+    CheckpointKeeper second(parts, settings, run.path(), manifest);
+    EXPECT_EQ(saved_after(second, 0.7), 0.7);
   };
   train_on_threads(training);
 }
