@@ -58,7 +58,7 @@ SeenJson rank_json(const SeenRank& rank, const NodeView& view, double idle_secon
   SeenJson json;
   add_identity(rank, json);
   add_progress(rank, view.time_ns, json);
-  json["processor_seconds"] = rank.process ? SeenJson(rank.process->processor_seconds) : SeenJson();
+  json["processor_seconds"] = rank.process ? SeenJson(rank.process->processor_seconds()) : SeenJson();
   json["waits"] =
       rank.waits ? SeenJson{{"collective", rank.waits->what}, {"seconds", rank.waits->seconds}} : SeenJson();
   const std::optional<IdleDevice> idle = idle_device(rank, view, idle_seconds);

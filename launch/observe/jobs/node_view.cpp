@@ -21,8 +21,9 @@ constexpr double kFiguresHoldSeconds = 5;
 bool runs_in(const SeenRank& rank, const fs::path& run_dir) {
   std::error_code ignored;
   const std::string shown = rank.identity.run_dir.str();
-  return shown == fs::absolute(run_dir, ignored).lexically_normal().string() ||
-         fs::equivalent(shown, run_dir, ignored);
+  // The rank shows only the end of a long path.
+  const decltype(rank.identity.run_dir) wanted(fs::absolute(run_dir, ignored).lexically_normal().string());
+  return shown == wanted.str() || fs::equivalent(shown, run_dir, ignored);
 }
 
 const SeenRank& SeenJob::speaker() const {

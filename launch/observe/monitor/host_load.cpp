@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "launch/observe/monitor/process.h"
+
 namespace lockstep {
 namespace {
 
@@ -71,23 +73,15 @@ std::optional<HostLoad::Ticks> HostLoad::read_ticks() const {
 
 std::optional<std::uint64_t> HostLoad::read_job_ticks() const {
   std::optional<std::uint64_t> sum;
-  for (const pid_t process : processes_) {
-    std::ifstream file(root_ / "proc" / std::to_string(process) / "stat");
-    std::string line;
-    if (!std::getline(file, line)) continue;
-    // The second field, the program's name, may contain parentheses and blanks.
-    std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
-    std::string skipped;
-    for (int field = 3; field < 14; ++field) fields >> skipped;
-    std::uint64_t user = 0, system = 0;
-    if (fields >> user >> system) sum = sum.value_or(0) + user + system;
-  }
+  for (const pid_t process : processes_)
+    if (const auto figures = process_figures(process, root_ / "proc"))
+      sum = sum.value_or(0) + figures->processor_ticks;
   return sum;
 }
 
 // Counts each byte once. Hardware transfers the bytes of bonds, bridges and vlans, and those of the
 // containers and virtual machines of this host. A container without hardware has virtual interfaces of its
-// own; one with hardware may also have a virtual one, for its default route.
+// own; one with hardware may also have a virtual one of Ethernet frames, for its default route.
 std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
   std::ifstream file(root_ / "proc/net/dev");
   std::map<std::string, Traffic> interfaces;
@@ -108,6 +102,11 @@ std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
     std::error_code error;
     return std::filesystem::exists(networks / name / link, error);
   };
+  // A tunnel (tun, WireGuard, GRE) has no Ethernet frames. Its bytes pass other interfaces.
+  const auto is_ethernet = [&](const std::string& name) {
+    constexpr std::uint64_t kEthernet = 1;  // ARPHRD_ETHER
+    return number_in(networks / name / "type").value_or(kEthernet) == kEthernet;
+  };
   std::set<std::string> routes = default_interfaces(root_ / "proc/net/route");
   bool any_hardware = false;
   for (const auto& [name, traffic] : interfaces) {
@@ -118,9 +117,10 @@ std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
   std::optional<Traffic> sum;
   for (const auto& [name, traffic] : interfaces) {
     // In a virtual machine, hardware may include the bytes of its member (netvsc, net_failover).
-    const bool counts = has(name, "device")
-                            ? !has(name, "master/device")
-                            : (!any_hardware || routes.contains(name)) && !is_stacked(networks / name);
+    const bool counts =
+        has(name, "device")
+            ? !has(name, "master/device")
+            : (!any_hardware || (routes.contains(name) && is_ethernet(name))) && !is_stacked(networks / name);
     if (!counts) continue;
     if (!sum) sum = Traffic{};
     sum->received += traffic.received;

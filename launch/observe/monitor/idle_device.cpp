@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -24,25 +25,14 @@ std::string bus_and_device(std::string address) {
   return lower_case(address);
 }
 
-// The largest phase in which the device was not busy.
-Phase largest_loss(const StepAccount& account) {
-  Phase largest = Phase::rest;
-  for (const Phase phase : {Phase::data_wait, Phase::exposed_communication, Phase::idle})
-    if (account[phase] > account[largest]) largest = phase;
-  return largest;
-}
-
+// Describes the largest phase in which the device was not busy.
 std::string what_is_lost_by(const StepAccount& account) {
-  switch (largest_loss(account)) {
-    case Phase::data_wait:
-      return "the rank waits for data";
-    case Phase::exposed_communication:
-      return "the rank waits for communication";
-    case Phase::idle:
-      return "the host launches work too late";
-    default:
-      return "the rank spends its time outside of training steps";
-  }
+  constexpr std::pair<Phase, const char*> kLosses[] = {
+      {Phase::rest, "the rank spends its time outside of training steps"},
+      {Phase::data_wait, "the rank waits for data"},
+      {Phase::exposed_communication, "the rank waits for communication"},
+      {Phase::idle, "the host launches work too late"}};
+  return std::ranges::max_element(kLosses, {}, [&](const auto& loss) { return account[loss.first]; })->second;
 }
 
 std::string why_quiet(const SeenRank& rank, double seconds) {

@@ -59,21 +59,17 @@ MonitorSums& MonitorSums::operator+=(const MonitorSums& other) {
   nvml = nvml || other.nvml;
   seconds = std::max(seconds, other.seconds);
   samples = std::min(samples, other.samples);
-  utilization += other.utilization;
-  memory_utilization += other.memory_utilization;
-  sm_activity += other.sm_activity;
-  tensor_activity += other.tensor_activity;
-  memory_activity += other.memory_activity;
-  memory_used_bytes = std::max(memory_used_bytes, other.memory_used_bytes);
-  memory_bytes = std::max(memory_bytes, other.memory_bytes);
+  for (MonitorMean MonitorSums::*mean :
+       {&MonitorSums::utilization, &MonitorSums::memory_utilization, &MonitorSums::sm_activity,
+        &MonitorSums::tensor_activity, &MonitorSums::memory_activity, &MonitorSums::processor,
+        &MonitorSums::job_processor, &MonitorSums::network_received, &MonitorSums::network_sent})
+    this->*mean += other.*mean;
+  for (std::uint64_t MonitorSums::*most :
+       {&MonitorSums::memory_used_bytes, &MonitorSums::memory_bytes, &MonitorSums::host_memory_used_bytes,
+        &MonitorSums::host_memory_bytes})
+    this->*most = std::max(this->*most, other.*most);
   celsius = std::max(celsius, other.celsius);
   clock_reasons |= other.clock_reasons;
-  processor += other.processor;
-  job_processor += other.job_processor;
-  host_memory_used_bytes = std::max(host_memory_used_bytes, other.host_memory_used_bytes);
-  host_memory_bytes = std::max(host_memory_bytes, other.host_memory_bytes);
-  network_received += other.network_received;
-  network_sent += other.network_sent;
   return *this;
 }
 

@@ -60,6 +60,13 @@ std::optional<double> rate_of(double value) {
   return std::isfinite(value) && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
+// Calls a function that returns the figure through its last argument. Empty if the call fails.
+template <typename T, typename... Parameters, typename... Arguments>
+std::optional<T> nvml_figure(const NvmlCall<Parameters...>& call, Arguments... arguments) {
+  T value = {};
+  return call(arguments..., &value) ? std::optional(value) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string> clock_reason_words(std::uint64_t reasons) {
@@ -121,24 +128,6 @@ struct NvmlDevice::State {
       if (each != nullptr) calls.gpm_free.function(each);
   }
 
-  // True if the library has the function and it succeeds; otherwise adds the reason to `refused`.
-  template <typename... Parameters, typename... Arguments>
-  bool ask(const NvmlCall<Parameters...>& call, Arguments... arguments) {
-    if (call.function == nullptr) {
-      refused.push_back(fmt::format("{}: missing in this version of the library", call.name));
-      return false;
-    }
-    const NvmlResult result = call.function(arguments...);
-    if (result != kNvmlSuccess) refused.push_back(fmt::format("{}: {}", call.name, calls.text_of(result)));
-    return result == kNvmlSuccess;
-  }
-  // Calls a function that returns the figure through its last argument.
-  template <typename T, typename... Parameters, typename... Arguments>
-  std::optional<T> figure(const NvmlCall<Parameters...>& call, Arguments... arguments) {
-    T value = {};
-    return ask(call, arguments..., &value) ? std::optional(value) : std::nullopt;
-  }
-
   void find(const std::string& uuid, const std::string& pci_address);
   void prepare_gpm();
   void read_memory(DeviceFigures& figures);
@@ -147,9 +136,8 @@ struct NvmlDevice::State {
   void read_power(DeviceFigures& figures);
   void read_gpm(DeviceFigures& figures);
   void read_links(DeviceFigures& figures);
-  bool take_gpm_sample(NvmlGpmSampleRef sample) {
-    return slice ? ask(calls.gpm_slice_sample, whole, instance, sample)
-                 : ask(calls.gpm_sample, whole, sample);
+  bool take_gpm_sample(NvmlGpmSampleRef sample) const {
+    return slice ? calls.gpm_slice_sample(whole, instance, sample) : calls.gpm_sample(whole, sample);
   }
 
   const Nvml::Calls& calls;
@@ -158,8 +146,6 @@ struct NvmlDevice::State {
   bool slice = false;
   unsigned instance = 0;  // GPU instance of the slice
   std::string name, pci_bus_id, driver_version;
-  std::vector<std::string> unfound;  // errors of find()
-  std::vector<std::string> refused;  // in this sample
 
   bool gpm = false;
   std::array<NvmlGpmSampleRef, 2> gpm_samples = {};  // the previous one, and the next
@@ -172,37 +158,34 @@ struct NvmlDevice::State {
 };
 
 void NvmlDevice::State::find(const std::string& uuid, const std::string& pci_address) {
-  bool found = !uuid.empty() && ask(calls.by_uuid, uuid.c_str(), &device);
-  if (!found && !pci_address.empty()) found = ask(calls.by_pci, pci_address.c_str(), &device);
+  bool found = !uuid.empty() && calls.by_uuid(uuid.c_str(), &device);
+  if (!found && !pci_address.empty()) found = calls.by_pci(pci_address.c_str(), &device);
   if (!found) device = nullptr;
   if (device == nullptr) return;
-  refused.clear();  // the device was found by its address
 
   whole = device;
-  if (figure<unsigned>(calls.is_slice, device).value_or(0) != 0) {
+  if (nvml_figure<unsigned>(calls.is_slice, device).value_or(0) != 0) {
     slice = true;
-    if (!ask(calls.whole, device, &whole)) whole = nullptr;
-    instance = figure<unsigned>(calls.instance, device).value_or(0);
+    if (!calls.whole(device, &whole)) whole = nullptr;
+    instance = nvml_figure<unsigned>(calls.instance, device).value_or(0);
   }
   std::array<char, 96> text = {};
   const auto length = static_cast<unsigned>(text.size() - 1);
-  if (ask(calls.name, device, text.data(), length)) name = text.data();
+  if (calls.name(device, text.data(), length)) name = text.data();
   text = {};
-  if (ask(calls.driver_version, text.data(), length)) driver_version = text.data();
+  if (calls.driver_version(text.data(), length)) driver_version = text.data();
+  if (whole == nullptr) return;
   NvmlPciInfo info = {};
-  if (whole != nullptr && ask(calls.pci, whole, &info)) {
-    info.bus_id.back() = '\0';
-    pci_bus_id = info.bus_id.data();
-  }
-  if (whole != nullptr) prepare_gpm();
+  if (calls.pci(whole, &info)) pci_bus_id = bus_id_of(info);
+  prepare_gpm();
 }
 
 void NvmlDevice::State::prepare_gpm() {
   NvmlGpmSupport support = {.version = kNvmlGpmVersion, .supported = 0};
-  if (!ask(calls.gpm_support, whole, &support) || support.supported == 0) return;
+  if (!calls.gpm_support(whole, &support) || support.supported == 0) return;
   if (calls.gpm_free.function == nullptr) return;
   for (NvmlGpmSampleRef& each : gpm_samples) {
-    if (!ask(calls.gpm_alloc, &each)) {
+    if (!calls.gpm_alloc(&each)) {
       each = nullptr;
       return;
     }
@@ -213,23 +196,20 @@ void NvmlDevice::State::prepare_gpm() {
 
 // Version 2 excludes the driver's reserved memory from the used memory, as nvidia-smi does.
 void NvmlDevice::State::read_memory(DeviceFigures& figures) {
-  NvmlMemoryV2 memory = {.version = kNvmlMemoryV2};
-  if (ask(calls.memory, device, &memory)) {
+  const auto read = [&](const auto& memory) {
     figures.memory_bytes = memory.total;
     figures.memory_free_bytes = memory.free;
     figures.memory_used_bytes = memory.used;
-    return;
-  }
+  };
+  NvmlMemoryV2 memory = {.version = kNvmlMemoryV2};
   NvmlMemory old = {};
-  if (!ask(calls.old_memory, device, &old)) return;
-  figures.memory_bytes = old.total;
-  figures.memory_free_bytes = old.free;
-  figures.memory_used_bytes = old.used;
+  if (calls.memory(device, &memory)) return read(memory);
+  if (calls.old_memory(device, &old)) read(old);
 }
 
 void NvmlDevice::State::read_utilization(DeviceFigures& figures) {
   NvmlUtilization utilization = {};
-  if (slice || !ask(calls.utilization, whole, &utilization)) return;
+  if (slice || !calls.utilization(whole, &utilization)) return;
   figures.utilization = percent_of(utilization.gpu);
   figures.memory_utilization = percent_of(utilization.memory);
 }
@@ -237,22 +217,22 @@ void NvmlDevice::State::read_utilization(DeviceFigures& figures) {
 void NvmlDevice::State::read_temperature(DeviceFigures& figures) {
   NvmlTemperature temperature = {
       .version = kNvmlTemperatureV1, .sensor = kNvmlTemperatureOfGpu, .celsius = 0};
-  if (ask(calls.temperature, whole, &temperature)) {
+  if (calls.temperature(whole, &temperature)) {
     figures.celsius = temperature.celsius;
-  } else if (const auto old = figure<unsigned>(calls.old_temperature, whole, kNvmlTemperatureOfGpu)) {
+  } else if (const auto old = nvml_figure<unsigned>(calls.old_temperature, whole, kNvmlTemperatureOfGpu)) {
     figures.celsius = *old;
   }
 }
 
 void NvmlDevice::State::read_power(DeviceFigures& figures) {
-  if (const auto milliwatts = figure<unsigned>(calls.power, whole)) figures.watts = *milliwatts / 1e3;
-  if (const auto millijoules = figure<unsigned long long>(calls.energy, whole))
+  if (const auto milliwatts = nvml_figure<unsigned>(calls.power, whole)) figures.watts = *milliwatts / 1e3;
+  if (const auto millijoules = nvml_figure<unsigned long long>(calls.energy, whole))
     figures.joules = static_cast<double>(*millijoules) / 1e3;
-  figures.sm_mhz = figure<unsigned>(calls.clock, whole, kNvmlClockSm);
-  figures.sm_mhz_most = figure<unsigned>(calls.most_clock, whole, kNvmlClockSm);
-  figures.memory_mhz = figure<unsigned>(calls.clock, whole, kNvmlClockMemory);
-  auto reasons = figure<unsigned long long>(calls.reasons, whole);
-  if (!reasons) reasons = figure<unsigned long long>(calls.old_reasons, whole);
+  figures.sm_mhz = nvml_figure<unsigned>(calls.clock, whole, kNvmlClockSm);
+  figures.sm_mhz_most = nvml_figure<unsigned>(calls.most_clock, whole, kNvmlClockSm);
+  figures.memory_mhz = nvml_figure<unsigned>(calls.clock, whole, kNvmlClockMemory);
+  auto reasons = nvml_figure<unsigned long long>(calls.reasons, whole);
+  if (!reasons) reasons = nvml_figure<unsigned long long>(calls.old_reasons, whole);
   if (reasons) figures.clock_reasons = *reasons;
 }
 
@@ -271,13 +251,11 @@ void NvmlDevice::State::read_gpm(DeviceFigures& figures) {
                  .second = gpm_samples[0],
                  .metrics = {}};
   for (std::size_t i = 0; i < kGpmMetrics.size(); ++i) gpm_answer->metrics[i].id = kGpmMetrics[i];
-  if (!ask(calls.gpm_metrics, gpm_answer.get())) return;
+  if (!calls.gpm_metrics(gpm_answer.get())) return;
   // NaN if the device lacks the metric.
   const auto value = [&](GpmPlace place) {
     const NvmlGpmMetric& metric = gpm_answer->metrics[static_cast<std::size_t>(place)];
-    if (metric.result == kNvmlSuccess) return metric.value;
-    refused.push_back(fmt::format("GPM metric {}: {}", metric.id, calls.text_of(metric.result)));
-    return std::nan("");
+    return metric.result == kNvmlSuccess ? metric.value : std::nan("");
   };
   figures.sm_activity = percent_of(value(kGpmSm));
   figures.tensor_activity = percent_of(value(kGpmTensor));
@@ -293,8 +271,9 @@ void NvmlDevice::State::read_links(DeviceFigures& figures) {
   if (slice) return;  // the rates are those of the whole device, which other processes share
   const bool waits_for_gpm = gpm && gpm_rounds < 2;
   if (!figures.pcie_sent && !waits_for_gpm) {
-    if (const auto sent = figure<unsigned>(calls.pcie, whole, kNvmlPcieSent)) figures.pcie_sent = *sent * 1e3;
-    if (const auto received = figure<unsigned>(calls.pcie, whole, kNvmlPcieReceived))
+    if (const auto sent = nvml_figure<unsigned>(calls.pcie, whole, kNvmlPcieSent))
+      figures.pcie_sent = *sent * 1e3;
+    if (const auto received = nvml_figure<unsigned>(calls.pcie, whole, kNvmlPcieReceived))
       figures.pcie_received = *received * 1e3;
   }
   if (figures.nvlink_sent) return;
@@ -303,12 +282,9 @@ void NvmlDevice::State::read_links(DeviceFigures& figures) {
   values[1].field = kNvmlFieldNvlinkReceived;
   for (NvmlFieldValue& each : values) each.scope = kNvmlAllLinks;
   const Clock::time_point now = Clock::now();
-  if (!ask(calls.fields, whole, static_cast<int>(values.size()), values.data())) return;
-  for (const NvmlFieldValue& each : values) {
-    if (each.result == kNvmlSuccess) continue;
-    refused.push_back(fmt::format("NVML field {}: {}", each.field, calls.text_of(each.result)));
-    return;
-  }
+  if (!calls.fields(whole, static_cast<int>(values.size()), values.data())) return;
+  for (const NvmlFieldValue& each : values)
+    if (each.result != kNvmlSuccess) return;
   const double sent = number_of(values[0]), received = number_of(values[1]);
   if (links_read) {
     const double seconds = std::chrono::duration<double>(now - *links_read).count();
@@ -324,7 +300,6 @@ NvmlDevice::NvmlDevice(const Nvml& nvml, const std::string& uuid, const std::str
   if (!nvml.calls_) return;
   state_ = std::make_unique<State>(*nvml.calls_);
   state_->find(uuid, pci_address);
-  state_->unfound = std::exchange(state_->refused, {});
 }
 
 NvmlDevice::~NvmlDevice() = default;
@@ -333,43 +308,36 @@ DeviceFigures NvmlDevice::sample() {
   DeviceFigures figures;
   if (!state_) return figures;
   State& s = *state_;
-  s.refused = s.unfound;
   figures.name = s.name;
   figures.pci_bus_id = s.pci_bus_id;
   figures.driver_version = s.driver_version;
   figures.slice = s.slice;
   if (s.device != nullptr) s.read_memory(figures);
   if (s.device != nullptr && s.whole != nullptr) {
-    figures.performance_state = s.figure<unsigned>(s.calls.state, s.whole);
+    figures.performance_state = nvml_figure<unsigned>(s.calls.state, s.whole);
     if (figures.performance_state >= kNvmlStates) figures.performance_state.reset();  // "unknown"
-    figures.pcie_generation_most = s.figure<unsigned>(s.calls.generation_most, s.whole);
-    figures.pcie_generation = s.figure<unsigned>(s.calls.generation, s.whole);
+    figures.pcie_generation_most = nvml_figure<unsigned>(s.calls.generation_most, s.whole);
+    figures.pcie_generation = nvml_figure<unsigned>(s.calls.generation, s.whole);
     s.read_temperature(figures);
     s.read_utilization(figures);
     s.read_power(figures);
     if (s.gpm) s.read_gpm(figures);
     s.read_links(figures);
   }
-  figures.refused = std::exchange(s.refused, {});
   return figures;
 }
 
 DeviceFigures NvmlDevice::sample_use() {
   DeviceFigures figures;
   if (!state_) return figures;
-  State& s = *state_;
-  s.refused = s.unfound;
-  if (s.device != nullptr) s.read_memory(figures);
-  if (s.device != nullptr && s.whole != nullptr) s.read_utilization(figures);
-  figures.refused = std::exchange(s.refused, {});
+  if (state_->device != nullptr) state_->read_memory(figures);
+  if (state_->device != nullptr && state_->whole != nullptr) state_->read_utilization(figures);
   return figures;
 }
 
 bool NvmlDevice::is_vgpu() {
   if (!state_ || state_->whole == nullptr) return false;
-  const auto mode = state_->figure<unsigned>(state_->calls.virtualization, state_->whole);
-  state_->refused.clear();
-  return mode == kNvmlVirtualGpu;
+  return nvml_figure<unsigned>(state_->calls.virtualization, state_->whole) == kNvmlVirtualGpu;
 }
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 //
 // Nvml: figures of a GPU from NVIDIA's management library. The library comes with the driver and is loaded at
 // run time; functions that the installed version lacks are skipped. Nothing here throws for an NVML error:
-// the figure stays empty, and the error is listed in DeviceFigures::refused. One thread.
+// the figure stays empty. One thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,6 @@ struct DeviceFigures {
   // Per cent, between the previous sample and this one, by device counters (Hopper and later): busy
   // multiprocessors, busy tensor cores, and memory bandwidth.
   std::optional<double> sm_activity, tensor_activity, memory_activity;
-  std::vector<std::string> refused;  // "nvmlDeviceGetPowerUsage: Not Supported"
 };
 
 // Reasons for reduced clocks in nvidia-smi's words: "sw_power_cap"; bits without a name in hexadecimal
@@ -43,8 +42,7 @@ inline constexpr std::uint64_t kClocksOfIdleDevice = 1;  // bit for an idle GPU,
 struct DeviceContext {
   std::string uuid, pci_bus_id;  // those of the whole GPU
   std::int64_t process = 0;
-  std::optional<std::uint64_t> memory_bytes;  // GPU memory of the process
-  std::optional<double> utilization;          // the GPU's, by all processes
+  std::optional<double> utilization;  // the GPU's, by all processes
 };
 
 class Nvml {

@@ -4,6 +4,7 @@
 // and its functions, found by name if the library has them. Only for nvml*.cpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -37,6 +38,9 @@ struct NvmlPciInfo {
   std::array<char, 32> bus_id;
 };
 static_assert(sizeof(NvmlPciInfo) == 68);
+inline std::string bus_id_of(const NvmlPciInfo& info) {
+  return {info.bus_id.begin(), std::ranges::find(info.bus_id, '\0')};
+}
 
 struct NvmlUtilization {
   unsigned gpu, memory;
@@ -113,11 +117,15 @@ template <typename... Parameters>
 struct NvmlCall {
   const char* name;
   NvmlResult (*function)(Parameters...) = nullptr;
+  // Calls it. False if the library lacks it, or if it fails.
+  bool operator()(Parameters... parameters) const {
+    return function != nullptr && function(parameters...) == kNvmlSuccess;
+  }
 };
 
 struct Nvml::Calls {
   ~Calls() {
-    if (shutdown.function != nullptr) shutdown.function();
+    shutdown();
     if (library != nullptr) dlclose(library);
   }
 

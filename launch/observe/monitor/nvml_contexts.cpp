@@ -30,28 +30,21 @@ std::vector<DeviceContext> Nvml::contexts() const {
   unsigned devices = 0;
   if (!calls_) return all;
   const Calls& c = *calls_;
-  if (!c.count.function || !c.by_index.function || !c.uuid.function || !c.processes.function) return all;
-  if (c.count.function(&devices) != kNvmlSuccess) return all;
+  if (c.processes.function == nullptr || !c.count(&devices)) return all;
   for (unsigned index = 0; index < devices; ++index) {
     NvmlDeviceRef device = nullptr;
-    if (c.by_index.function(index, &device) != kNvmlSuccess) continue;
+    if (!c.by_index(index, &device)) continue;
     DeviceContext context;
     std::array<char, 96> uuid = {};
-    if (c.uuid.function(device, uuid.data(), uuid.size() - 1) == kNvmlSuccess) context.uuid = uuid.data();
+    if (c.uuid(device, uuid.data(), uuid.size() - 1)) context.uuid = uuid.data();
     NvmlPciInfo info = {};
-    if (c.pci.function != nullptr && c.pci.function(device, &info) == kNvmlSuccess) {
-      info.bus_id.back() = '\0';
-      context.pci_bus_id = info.bus_id.data();
-    }
+    if (c.pci(device, &info)) context.pci_bus_id = bus_id_of(info);
     NvmlUtilization utilization = {};
-    if (c.utilization.function != nullptr && c.utilization.function(device, &utilization) == kNvmlSuccess)
-      context.utilization = utilization.gpu;
+    if (c.utilization(device, &utilization)) context.utilization = utilization.gpu;
     for (const NvmlProcess& each : processes_by([&](unsigned*count, NvmlProcess*processes) {
            return c.processes.function(device, count, processes);
          })) {
       context.process = each.process;
-      context.memory_bytes.reset();
-      if (each.memory_bytes != ~0ull) context.memory_bytes = each.memory_bytes;
       all.push_back(context);
     }
   }

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <string>
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,8 +23,8 @@ std::uint64_t own_process_space() {
 }
 
 // proc(5): field 3 follows the name, which ends with the last parenthesis.
-std::optional<ProcessFigures> process_figures(std::int64_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
+std::optional<ProcessFigures> process_figures(std::int64_t process, const std::filesystem::path& folder) {
+  std::ifstream file(folder / std::to_string(process) / "stat");
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;
   std::istringstream fields(line.substr(line.rfind(')') + 1));
@@ -38,8 +37,12 @@ std::optional<ProcessFigures> process_figures(std::int64_t process) {
   for (int field = 16; field < 20; ++field) fields >> skipped;
   fields >> figures.threads >> skipped >> figures.start;
   if (!fields) return std::nullopt;
-  figures.processor_seconds = static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  figures.processor_ticks = user + system;
   return figures;
+}
+
+double ProcessFigures::processor_seconds() const {
+  return static_cast<double>(processor_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace lockstep

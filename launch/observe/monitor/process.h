@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 
 namespace lockstep {
@@ -17,12 +18,14 @@ std::uint64_t own_process_space();
 struct ProcessFigures {
   char state = 0;           // 'R', 'S', 'T' (stopped), 'Z' (dead), ..
   std::uint64_t start = 0;  // in ticks since boot; distinguishes later processes with the same number
-  double processor_seconds = 0;
+  std::uint64_t processor_ticks = 0;
   std::int64_t threads = 0;
+  double processor_seconds() const;
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-// Empty if there is no such process.
-std::optional<ProcessFigures> process_figures(std::int64_t process);
+// Empty if there is no such process. folder: tests replace it.
+std::optional<ProcessFigures> process_figures(std::int64_t process,
+                                              const std::filesystem::path& folder = "/proc");
 
 }  // namespace lockstep

@@ -29,8 +29,6 @@ struct ProfiledStep {
   ProfileStage stage = ProfileStage::idle;
   std::int64_t cycle = 0;  // from 0; for active and warm-up steps
   bool last = false;       // the last active step of its cycle
-
-  bool operator==(const ProfiledStep&) const = default;
 };
 
 // step: counted from 0.

@@ -34,9 +34,8 @@ std::string metric_number(double value) {
 }
 
 std::optional<double> number_of_metric(std::string_view text) {
-  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
   if (text == "+Inf") return std::numeric_limits<double>::infinity();
-  return number_from<double>(text);  // accepts "-inf" in any case
+  return number_from<double>(text);  // accepts "NaN" and "-Inf"
 }
 
 // Removes a prefix of these characters from the text, and returns it.

@@ -72,17 +72,8 @@ EventFile EventFile::continue_after(const std::filesystem::path& folder, std::in
   return file;
 }
 
-template <typename Told>
-int EventFile::append(std::int64_t step, const Told& told) const {
-  return path_.empty() ? 0 : append_whole(path_, event_record(seconds_since_1970(), step, told));
+int EventFile::append(std::string_view record) const {
+  return path_.empty() ? 0 : append_whole(path_, record);
 }
-
-int EventFile::add(std::int64_t step, std::span<const Scalar> scalars) const { return append(step, scalars); }
-
-int EventFile::add(std::int64_t step, std::span<const Histogram> histograms) const {
-  return append(step, histograms);
-}
-
-int EventFile::add(std::int64_t step, const EventText& text) const { return append(step, text); }
 
 }  // namespace lockstep

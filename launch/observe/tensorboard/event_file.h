@@ -7,9 +7,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string_view>
 
+#include "core/timeline.h"
 #include "launch/observe/tensorboard/event_record.h"
 
 namespace lockstep {
@@ -30,16 +30,17 @@ class EventFile {
   // other files. Throws IoError.
   static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step);
 
-  // Appends one event, whole or not at all. Returns 0 or an errno value.
-  int add(std::int64_t step, std::span<const Scalar> scalars) const;
-  int add(std::int64_t step, std::span<const Histogram> histograms) const;
-  int add(std::int64_t step, const EventText& text) const;
+  // Appends one event, whole or not at all. told: scalars, histograms or a text, for event_record(). Returns
+  // 0 or an errno value.
+  template <typename Told>
+  int add(std::int64_t step, const Told& told) const {
+    return append(event_record(seconds_since_1970(), step, told));
+  }
 
   const std::filesystem::path& path() const { return path_; }  // empty: no file
 
  private:
-  template <typename Told>
-  int append(std::int64_t step, const Told& told) const;
+  int append(std::string_view record) const;
 
   std::filesystem::path path_;
 };

@@ -90,11 +90,12 @@ std::string histogram_proto(const Histogram& histogram) {
 std::string event_record(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
   std::string summary;
   for (const Scalar& scalar : scalars) {
-    if (!std::isfinite(scalar.value)) continue;
+    const auto number = static_cast<float>(scalar.value);
+    if (!std::isfinite(number)) continue;
     std::string value;
     append_bytes(value, 1, scalar.tag);
     append_field(value, 2, Wire::fixed32);
-    append(value, static_cast<float>(scalar.value));
+    append(value, number);
     append_bytes(summary, 1, value);
   }
   return record_of_summary(wall_time, step, summary);

@@ -37,7 +37,8 @@ struct EventText {
   std::string markdown;
 };
 
-// wall_time: seconds since 1970. Omits scalars that are not finite: TensorBoard cannot place them on an axis.
+// wall_time: seconds since 1970. Omits scalars that are not finite as a float: TensorBoard cannot place them
+// on an axis.
 std::string event_record(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
 std::string event_record(double wall_time, std::int64_t step, std::span<const Histogram> histograms);
 std::string event_record(double wall_time, std::int64_t step, const EventText& text);

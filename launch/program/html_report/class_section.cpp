@@ -100,11 +100,6 @@ std::vector<std::size_t> labels_with_samples(const EvaluationMetrics& metrics, s
   return labels;
 }
 
-// The end of a heading.
-std::string with_samples(const EvaluationMetrics& metrics) {
-  return metrics.samples_by_class.empty() ? "" : " with samples";
-}
-
 // A score of each class, from 0 to 1.
 struct ScoreColumn {
   std::string name;
@@ -137,7 +132,7 @@ std::string scores_table(const RunFolder& run, const EvaluationMetrics& metrics,
     for (const ScoreColumn& each : columns) row.push_back(number_cell(percent_text(each.scores[label])));
     row[1] = barred_cell(row[1].html, first.scores[label], "s2");
   }
-  return titled(all ? title + with_samples(metrics)
+  return titled(all ? title + (metrics.samples_by_class.empty() ? "" : " with samples")
                     : fmt::format("The {} classes with the lowest {}", kMostClasses, first.name),
                 to_html(table));
 }

@@ -26,9 +26,7 @@ std::string cell_html(const HtmlCell& cell, const char* tag) {
 std::string number_text(double value, int significant) {
   if (!std::isfinite(value)) return kDash;
   const double size = std::abs(value);
-  if (size >= 1e15 || (size < 1e-4 && size > 0)) return fmt::format("{:.{}g}", value, significant);
-  if (size < 1000) return fmt::format("{:.{}g}", value, significant);
-  return thousands(value);
+  return size < 1000 || size >= 1e15 ? fmt::format("{:.{}g}", value, significant) : thousands(value);
 }
 
 std::string percent_text(double fraction) {

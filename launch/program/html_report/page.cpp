@@ -58,13 +58,18 @@ std::string all_facts(const NamedRuns& named) {
                        : fmt::format("<details><summary>All keys and facts</summary>\n{}</details>\n", facts);
 }
 
+// The sections that a run has on a page alone and beside others.
+std::string sections_of(const RunFolder& run) {
+  return section("Classes", class_section(run)) + section("Communication", communication_section(run)) +
+         section("Memory", memory_section(run)) + section("Devices and hosts", monitor_section(run)) +
+         section("Events", events_section(run));
+}
+
 std::string page_of_one(const RunFolder& run, const NamedRuns& named) {
   const RunHeadline headline = headline_of(run);
   return fmt::format("<h1>{}</h1>\n", in_markup(named.names[0])) + subtitle_of(run, headline) +
          cards_of(headline) + section("Why was the device idle?", verdict_section(run)) +
-         section("Training", charts_html(learning_charts(named))) + section("Classes", class_section(run)) +
-         section("Communication", communication_section(run)) + section("Memory", memory_section(run)) +
-         section("Devices and hosts", monitor_section(run)) + section("Events", events_section(run)) +
+         section("Training", charts_html(learning_charts(named))) + sections_of(run) +
          section("Configuration and machine", all_facts(named)) + absent_section(run);
 }
 
@@ -123,13 +128,9 @@ std::string page_of_several(const NamedRuns& named) {
   std::string accounts, each;
   for (std::size_t i = 0; i < named.runs.size(); ++i) {
     const RunFolder& run = named.runs[i];
-    accounts += account_figure(named.names[i], account_points(run), {});
-    each += fmt::format(
-        "<details><summary>{}</summary>\n{}{}{}{}{}{}{}</details>\n", in_markup(named.names[i]),
-        verdict_section(run), section("Classes", class_section(run)),
-        section("Communication", communication_section(run)), section("Memory", memory_section(run)),
-        section("Devices and hosts", monitor_section(run)), section("Events", events_section(run)),
-        absent_section(run));
+    accounts += account_figure(named.names[i], account_points(run));
+    each += fmt::format("<details><summary>{}</summary>\n{}{}{}</details>\n", in_markup(named.names[i]),
+                        verdict_section(run), sections_of(run), absent_section(run));
   }
   return fmt::format("<h1>{} runs side by side</h1>\n", named.runs.size()) +
          section("Differences", differences.empty()

@@ -20,8 +20,20 @@ std::string busy_figure(const RunFolder& run);
 std::string loss_figure(const RunFolder& run);
 std::string no_figure(const RunFolder&) { return {}; }
 
-bool never_moves(const std::vector<Curve>& curves);
-bool are_zero(const std::vector<Curve>& curves);
+// A constant loss scale means that loss scaling is not used.
+bool never_moves(const std::vector<Curve>& curves) {
+  return std::ranges::all_of(curves, [](const Curve& curve) {
+    return std::ranges::all_of(curve.points,
+                               [&](const ChartPoint& point) { return point.y == curve.points[0].y; });
+  });
+}
+
+// A single rank has no exposed communication.
+bool are_zero(const std::vector<Curve>& curves) {
+  return std::ranges::all_of(curves, [](const Curve& curve) {
+    return std::ranges::all_of(curve.points, [](const ChartPoint& point) { return point.y == 0; });
+  });
+}
 
 template <auto Member, typename Line>
 double member_of(const Line& line) {
@@ -138,21 +150,6 @@ std::vector<ChartPoint> training_points(const RunFolder& run, const TrainingNumb
   if (!tells_something(points) && number.of_epochs != nullptr)
     points = points_of(run.epochs, number.of_epochs, number.factor);
   return points;
-}
-
-// A constant loss scale means that loss scaling is not used.
-bool never_moves(const std::vector<Curve>& curves) {
-  return std::ranges::all_of(curves, [](const Curve& curve) {
-    return std::ranges::all_of(curve.points,
-                               [&](const ChartPoint& point) { return point.y == curve.points[0].y; });
-  });
-}
-
-// A single rank has no exposed communication.
-bool are_zero(const std::vector<Curve>& curves) {
-  return std::ranges::all_of(curves, [](const Curve& curve) {
-    return std::ranges::all_of(curve.points, [](const ChartPoint& point) { return point.y == 0; });
-  });
 }
 
 // Cross-entropies are in nats; another loss has no unit.

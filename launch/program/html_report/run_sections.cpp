@@ -14,6 +14,7 @@
 #include "launch/program/html_report/charts/heat_table.h"
 #include "launch/program/html_report/files/run_summary.h"
 #include "launch/program/html_report/html.h"
+#include "launch/program/own_command.h"
 
 namespace lockstep {
 namespace {
@@ -84,19 +85,15 @@ std::string verdict_text(const RunHeadline& headline, const StepAccount& account
                             phase_text(wait), percent_text(share_of(account, wait)));
 }
 
-// KEY=VALUE, quoted for a shell.
-std::string setting_text(const Advice& advice) {
-  const std::string setting = advice.key + '=' + advice.value;
-  return setting.find_first_of(" []\"") == std::string::npos ? setting : '\'' + setting + '\'';
-}
-
 std::string advice_html(const std::vector<GivenAdvice>& given, const StepAccount& account) {
   std::string html;
   for (std::size_t i = 0; i < std::min(given.size(), kMostAdvice); ++i) {
     const GivenAdvice& each = given[i];
     const Advice& advice = each.advice;
     html += fmt::format("<div class=\"advice\"><p><b>{}</b></p><p class=\"soft\">", in_markup(advice.text));
-    if (!advice.key.empty()) html += fmt::format("<code>--set {}</code>. ", in_markup(setting_text(advice)));
+    if (!advice.key.empty())
+      html += fmt::format("<code>{}</code>. ",
+                          in_markup(shell_command({"--set", advice.key + '=' + advice.value})));
     html += fmt::format("Cause: {}; reported after {}, last after epoch {}.</p></div>\n",
                         in_markup(advice.cause), counted(each.times, "epoch"), number_text(each.last_epoch));
   }
@@ -224,11 +221,6 @@ std::string exposed_table(const EpochCommunication& sum) {
                      to_html(table));
 }
 
-void add_event_row(const EventLine& event, HtmlTable& table) {
-  table.rows.push_back({number_cell(utc_text(event.time)), number_cell(number_text(event.step)),
-                        text_cell(event.kind), text_cell(event.cause), wide_cell(event.text)});
-}
-
 std::vector<EventLine> stragglers_of(const RunFolder& run) {
   const auto step = [](std::int64_t number) {  // 0: the line lacks it
     return number > 0 ? static_cast<double>(number) : kNotTold;
@@ -254,7 +246,7 @@ std::string verdict_section(const RunFolder& run) {
   if (!(whole.account.total() > 0))
     return "<div class=\"panel\"><p>No step account has been written yet.</p></div>\n";
   const std::string over_time = account_figure(
-      run.steps.empty() ? "Step account of each epoch" : "Step account over time", account_points(run), {});
+      run.steps.empty() ? "Step account of each epoch" : "Step account over time", account_points(run));
   return fmt::format(
       "<div class=\"panel\"><p class=\"verdict\">{}</p>\n{}<p class=\"legend\">{}</p>\n{}</div>\n"
       "<div class=\"panel\">{}</div>\n<div class=\"charts\">\n{}{}</div>\n",
@@ -290,7 +282,9 @@ std::string events_section(const RunFolder& run) {
   HtmlTable table{.heads = {number_cell("time (UTC)"), number_cell("step"), text_cell("kind"),
                             text_cell("cause"), text_cell("description")}};
   const std::size_t left_out = events.size() - std::min(events.size(), kMostEvents);
-  for (std::size_t i = left_out; i < events.size(); ++i) add_event_row(events[i], table);
+  for (const EventLine& event : std::span(events).subspan(left_out))
+    table.rows.push_back({number_cell(utc_text(event.time)), number_cell(number_text(event.step)),
+                          text_cell(event.kind), text_cell(event.cause), wide_cell(event.text)});
   return fmt::format("{}<div class=\"panel\">{}</div>\n",
                      left_out == 0 ? ""
                                    : fmt::format("<p class=\"soft\">The last {} of {} events.</p>\n",

@@ -224,8 +224,7 @@ std::string to_figure(const CurveChart& chart) {
                    thinned_from);
 }
 
-std::string account_figure(const std::string& title, const std::vector<AccountPoint>& all,
-                           const StepAccount& legend) {
+std::string account_figure(const std::string& title, const std::vector<AccountPoint>& all) {
   const std::vector<AccountPoint> points = thinned(all, kColumns);
   const StepAccount total = total_of(points);
   if (!(total.total() > 0)) return {};
@@ -255,8 +254,7 @@ std::string account_figure(const std::string& title, const std::vector<AccountPo
     inside += frame.place(left, point.step, text);
     left = point.step;
   }
-  return figure_of(title, account_legend(legend), svg_of(title, inside + "</g>\n"),
-                   all.size() > points.size() ? all.size() : 0);
+  return figure_of(title, "", svg_of(title, inside + "</g>\n"), all.size() > points.size() ? all.size() : 0);
 }
 
 std::string account_bar(const StepAccount& account) {

@@ -33,10 +33,8 @@ struct CurveChart {
 // A <figure>; empty if there is no point to draw.
 std::string to_figure(const CurveChart& chart);
 
-// The share of each phase over steps, as a <figure>. legend: an account with the phases of the legend;
-// without phases the figure has no legend.
-std::string account_figure(const std::string& title, const std::vector<AccountPoint>& points,
-                           const StepAccount& legend);
+// The share of each phase over steps, as a <figure> without a legend.
+std::string account_figure(const std::string& title, const std::vector<AccountPoint>& points);
 
 // A whole account as one bar.
 std::string account_bar(const StepAccount& account);

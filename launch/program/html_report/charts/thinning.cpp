@@ -11,7 +11,7 @@ bool can_be_drawn(double value) { return std::abs(value) < 1e100; }
 
 // Index of the column, of `columns` equal parts of [low, high], that holds the value.
 std::size_t column_of(double value, double low, double high, std::size_t columns) {
-  const double share = high > low ? (value - low) / (high - low) : 0;
+  const double share = high > low ? std::clamp((value - low) / (high - low), 0.0, 1.0) : 0;
   return std::min(static_cast<std::size_t>(share * static_cast<double>(columns)), columns - 1);
 }
 

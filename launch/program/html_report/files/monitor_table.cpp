@@ -18,12 +18,11 @@
 namespace lockstep {
 namespace {
 
-// Candidate columns that distinguish hosts or devices.
+// Candidate columns that distinguish devices.
 struct TellingColumn {
   const char* name;
   const char* label;  // prefix of the value
 };
-constexpr TellingColumn kHostColumns[] = {{"host", ""}, {"host.name", ""}, {"node", "node "}};
 constexpr TellingColumn kDeviceColumns[] = {
     {"rank", "rank "}, {"index", "device "}, {"pci.bus_id", ""}, {"uuid", ""}, {"name", ""}};
 constexpr std::string_view kHostPrefix = "host.";
@@ -101,13 +100,12 @@ class CsvTable {
   }
 
   MonitorTable series() const {
-    const auto hosts = labels(kHostColumns, {});
-    const auto devices = labels(kDeviceColumns, hosts);
+    const std::vector<std::string> devices = device_labels(), host(rows_.size());
     MonitorTable file;
     for (std::size_t column = 0; column < columns_.size(); ++column) {
       if (columns_[column].unit.empty()) continue;
       const bool of_host = columns_[column].name.starts_with(kHostPrefix);
-      add(column, of_host ? hosts : devices, of_host, file);
+      add(column, of_host ? host : devices, of_host, file);
     }
     return file;
   }
@@ -123,13 +121,11 @@ class CsvTable {
     time_ = static_cast<std::size_t>(found - columns_.begin());
   }
 
-  // Labels of the rows: `found`, extended by each named column that distinguishes more of them.
-  template <std::size_t count>
-  std::vector<std::string> labels(const TellingColumn (&telling)[count],
-                                  std::vector<std::string> found) const {
-    found.resize(rows_.size());
-    std::size_t kinds = std::set(found.begin(), found.end()).size();
-    for (const auto& [name, label] : telling) {
+  // Labels of the rows, extended by each candidate column that distinguishes more of them.
+  std::vector<std::string> device_labels() const {
+    std::vector<std::string> found(rows_.size());
+    std::size_t kinds = 1;
+    for (const auto& [name, label] : kDeviceColumns) {
       const auto column = std::ranges::find(columns_, name, &CsvColumn::name);
       if (column == columns_.end()) continue;
       std::vector<std::string> more = found;
@@ -138,7 +134,7 @@ class CsvTable {
         more[row] += fmt::format("{}{}{}", more[row].empty() ? "" : ", ", label, cell);
       }
       const std::size_t now = std::set(more.begin(), more.end()).size();
-      if (now > std::max<std::size_t>(kinds, 1)) {
+      if (now > kinds) {
         found = std::move(more);
         kinds = now;
       }

@@ -16,7 +16,7 @@ namespace lockstep {
 struct MonitorSeries {
   std::string column;              // "utilization.gpu"
   std::string unit;                // "%"; as the header has it
-  std::string device;              // label of the device or host; empty if there is only one
+  std::string device;              // label of the device; empty for the host, and if there is only one
   std::vector<ChartPoint> points;  // x: minutes since the file's first line
 };
 

@@ -120,7 +120,10 @@ std::vector<std::string> class_names_in(const std::vector<RunFact>& machine) {
   std::vector<std::string> names;
   const Json list = Json::parse(fact_named(machine, "dataset.class_names"), nullptr, false);
   if (!list.is_array()) return names;
-  for (const Json& each : list) names.push_back(each.is_string() ? each.get<std::string>() : each.dump());
+  for (const Json& each : list)
+    names.push_back(each.is_string()      ? each.get<std::string>()
+                    : each.is_primitive() ? each.dump()
+                                          : std::string());
   return names;
 }
 
@@ -165,8 +168,15 @@ std::vector<EventLine> read_event_lines(std::string_view text, const std::string
 }
 
 std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name) {
+  constexpr int kMostDepth = 100;  // values are copied and written recursively
+  const auto shallow = [&](int depth, nlohmann::ordered_json::parse_event_t, nlohmann::ordered_json&) {
+    if (depth > kMostDepth)
+      throw DataError(
+          fmt::format("{}:1: has more than {} levels; restore the file, or remove it", name, kMostDepth));
+    return true;
+  };
   try {
-    const auto document = nlohmann::ordered_json::parse(text.begin(), text.end());
+    const auto document = nlohmann::ordered_json::parse(text.begin(), text.end(), shallow);
     if (!document.is_object())
       throw DataError(fmt::format("{}:1: is not a JSON object; restore the file, or remove it", name));
     std::vector<RunFact> facts;

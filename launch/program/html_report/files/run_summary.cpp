@@ -82,10 +82,13 @@ std::map<std::int64_t, EpochAccount> accounts_by_epoch(const std::vector<Line>& 
 RunHeadline headline_of(const RunFolder& run) {
   RunHeadline headline{.epochs = run.epochs.size()};
   WeightedMean busy, peak, rate;
+  const auto add_rates = [&](const auto& line) {
+    busy.add(line.busy, seconds_trained(line));
+    peak.add(line.peak.value_or(kNotTold), seconds_trained(line));
+    rate.add(line.samples_per_second, seconds_trained(line));
+  };
   for (const EpochReport& epoch : run.epochs) {
-    busy.add(epoch.busy, epoch.train_seconds);
-    peak.add(epoch.peak.value_or(kNotTold), epoch.train_seconds);
-    rate.add(epoch.samples_per_second, epoch.train_seconds);
+    add_rates(epoch);
     add_told(headline.evaluation_seconds, epoch.evaluation_seconds);
     headline.steps = static_cast<double>(epoch.step);
     headline.train_loss = epoch.train_loss;
@@ -96,13 +99,7 @@ RunHeadline headline_of(const RunFolder& run) {
     headline.f1_macro = metric_of(*epoch.evaluation, &EvaluationMetrics::f1_macro);
     headline.iou_mean = metric_of(*epoch.evaluation, &EvaluationMetrics::iou_mean);
   }
-  if (run.epochs.empty()) {
-    for (const StepLine& step : run.steps) {
-      busy.add(step.busy, step.account.total());
-      peak.add(step.peak.value_or(kNotTold), step.account.total());
-      rate.add(step.samples_per_second, step.account.total());
-    }
-  }
+  if (run.epochs.empty()) std::ranges::for_each(run.steps, add_rates);
   headline.train_seconds = whole_account(run).seconds;
   if (!run.steps.empty())
     headline.steps = std::max(headline.steps, static_cast<double>(run.steps.back().step));
@@ -117,16 +114,11 @@ double metric_of(const Evaluation& evaluation, std::optional<double> EvaluationM
 }
 
 std::vector<EvaluationRecord> evaluation_points(const RunFolder& run) {
-  std::multimap<std::int64_t, EvaluationRecord> by_step;
-  for (const EvaluationRecord& each : run.evaluations) by_step.emplace(each.step, each);
-  for (const EpochReport& epoch : run.epochs) {
+  std::vector<EvaluationRecord> points = run.evaluations;
+  for (const EpochReport& epoch : run.epochs)
     if (epoch.evaluation)
-      by_step.emplace(
-          epoch.step,
-          EvaluationRecord{.epoch = epoch.epoch, .step = epoch.step, .evaluation = *epoch.evaluation});
-  }
-  std::vector<EvaluationRecord> points;
-  for (const auto& [step, record] : by_step) points.push_back(record);
+      points.push_back({.epoch = epoch.epoch, .step = epoch.step, .evaluation = *epoch.evaluation});
+  std::ranges::stable_sort(points, {}, &EvaluationRecord::step);
   return points;
 }
 

@@ -77,6 +77,9 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   expect_parts(in_memory, {"data: ", "train.threads=1"});
   EXPECT_EQ(in_memory.find("disk"), std::string::npos) << in_memory;
   EXPECT_EQ(cause_of(data, {.preloads = true, .loader_threads = 1}), "data: data.loader_threads=0");
+  EXPECT_EQ(cause_of(data, {.decodes = true, .may_keep = false, .preloads = true, .loader_threads = 1}),
+            "data: data.loader_threads=0")
+      << "kept images are not decoded again";
   expect_parts(cause_of(data, {.threads = 2, .preloads = true}), {"data: ", "train.threads=1"});
   EXPECT_EQ(cause_of(data, {.on_gpu = true, .threads = 2, .preloads = true}).find("train.threads"),
             std::string::npos)
@@ -297,13 +300,6 @@ TEST(IdleCause, DatasetLimitsTheBatch) {
   EXPECT_EQ(
       cause_of(line_of(10, Phase::exposed_communication, 4), {.ranks = 2, .batch = 8, .most_batch = 40}),
       "communication: train.accumulation=4");
-}
-
-TEST(IdleCause, KeptImagesAreNotDecodedAgain) {
-  const std::string kept =
-      cause_of(line_of(10, Phase::data_wait, 4),
-               {.decodes = true, .may_keep = false, .preloads = true, .loader_threads = 1});
-  EXPECT_EQ(kept, "data: data.loader_threads=0");
 }
 
 TEST(SlowCause, NamesTheWidthOfANetwork) {

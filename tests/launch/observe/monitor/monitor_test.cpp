@@ -6,7 +6,6 @@
 #include <fstream>
 #include <functional>
 #include <regex>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -42,9 +41,8 @@ std::vector<std::string> cells_of(const std::string& line) {
 }
 
 Table table_in(const fs::path& path) {
-  std::istringstream lines(file_text(path));
   Table table;
-  for (std::string line; std::getline(lines, line);) table.push_back(cells_of(line));
+  for (const std::string& line : lines_of(file_text(path))) table.push_back(cells_of(line));
   return table;
 }
 

@@ -109,7 +109,7 @@ int nvmlInit_v2() {
 }
 int nvmlShutdown() { return kSuccess; }
 const char* nvmlErrorString(int result) {
-  return result == kNotSupported ? "Not Supported" : result == 15 ? "GPU is lost" : "Something Else";
+  return result == kNotSupported ? "Not Supported" : "Something Else";
 }
 int nvmlSystemGetDriverVersion(char* text, unsigned length) {
   return text_answer(nullptr, "driver", text, length);
@@ -169,9 +169,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, void
   *count = 0;
   for (unsigned process = 0; numbers >> process; ++*count) {
     if (*count >= room) continue;
-    void* entry = static_cast<char*>(into) + 24 * *count;
-    put<unsigned>(entry, 0, process);
-    put<std::uint64_t>(entry, 8, std::uint64_t{500} << 20);
+    put<unsigned>(into, std::size_t{24} * *count, process);
   }
   return *count > room ? 7 : answer.result;
 }

@@ -37,12 +37,5 @@ TEST(ProfileSchedule, ZeroActiveStepsDisableIt) {
   EXPECT_EQ(stages({.active = 2}, 0, 4), "aAaA");
 }
 
-TEST(ProfileSchedule, ResumedTrainingKeepsTheSchedule) {
-  const ProfileSettings settings{.wait = 2, .warmup = 1, .active = 3, .repeat = 2};
-  const std::string whole = stages(settings, 0, 20);
-  for (std::int64_t step = 0; step < 20; ++step)
-    EXPECT_EQ(stages(settings, step, 20), whole.substr(static_cast<std::size_t>(step)));
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <regex>
 #include <set>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/files/file_text.h"
 #include "launch/observe/jobs/job_json.h"
 #include "launch/observe/jobs/job_table.h"
 #include "launch/observe/jobs/node_files.h"
@@ -357,11 +357,7 @@ TEST_F(MetricsFolder, FileThatIsNoLongerWrittenIsReported) {
   EXPECT_EQ(view_files(folder_.path())[0].silent_seconds, 0) << "less than three intervals";
 }
 
-std::string launch_file(const std::string& name) {
-  std::ifstream file(source_folder() + "/launch/" + name);
-  EXPECT_TRUE(file) << name;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string launch_file(const std::string& name) { return file_text(source_folder() + "/launch/" + name); }
 
 // Queries of the dashboard: those of its panels and of its variables.
 void add_queries(const nlohmann::json& json, std::vector<std::string>& queries) {

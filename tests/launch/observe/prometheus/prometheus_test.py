@@ -302,4 +302,6 @@ class Prometheus(unittest.TestCase):
 if __name__ == "__main__":
     LOCKSTEP, MPIEXEC = os.path.abspath(sys.argv[1]), sys.argv[2]
     del sys.argv[1:3]
+    # Without the proxy that http_proxy may name.
+    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
     unittest.main()

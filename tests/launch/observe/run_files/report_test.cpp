@@ -550,24 +550,14 @@ TEST_F(ReportTest, SilentRanksPrintAndCreateNothing) {
   EXPECT_FALSE(std::filesystem::exists(directory_));
 }
 
-template <typename Action>
-void expect_io_error(const Action& action, const std::string& path) {
-  try {
-    action();
-    ADD_FAILURE() << "no IoError";
-  } catch (const IoError& error) {
-    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
-  }
-}
-
 TEST_F(ReportTest, ErrorsNameThePath) {
   std::filesystem::create_directories(directory_);
+  const auto error = [&] { return message_of<IoError>([&] { Report report(options(false)); }); };
   std::ofstream(directory_ / "run") << "a file where the directory should be";
-  expect_io_error([&] { Report report(options(false)); }, (directory_ / "run").string());
-
+  expect_parts(error(), {(directory_ / "run").string()});
   std::filesystem::remove(directory_ / "run");
   std::filesystem::create_directories(directory_ / "run" / "metrics.jsonl");
-  expect_io_error([&] { Report report(options(false)); }, (directory_ / "run" / "metrics.jsonl").string());
+  expect_parts(error(), {(directory_ / "run" / "metrics.jsonl").string()});
 }
 
 // Training continues, and so do metrics when there is space again. No line is ever incomplete.

@@ -16,6 +16,7 @@
 #include "core/files/atomic_file.h"
 #include "core/files/file_text.h"
 #include "launch/observe/account/busy_watch.h"
+#include "launch/observe/run_files/run_record.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -212,6 +213,15 @@ TEST_F(RunFolder, ExistingLinksAreNotFollowed) {
   begin_metrics(folder_);
   EXPECT_EQ(text_of("metrics.jsonl"), "");
   EXPECT_EQ(text_of("../elsewhere"), two_lines);
+}
+
+TEST_F(RunFolder, RecordWithManyLevelsIsKept) {
+  const std::string deep = "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+  std::filesystem::create_directories(folder_);
+  std::ofstream(folder_ / "run.json") << deep;
+  write_run_record(folder_, "", "{}");
+  EXPECT_EQ(text_of("run.json"), "{}");
+  EXPECT_EQ(text_of("run.1.json"), deep);
 }
 
 TEST_F(RunFolder, LockFollowsTheUmask) {

@@ -58,6 +58,7 @@ TEST_F(EventFiles, HaveTheBytesThatTensorBoardWrites) {
 TEST_F(EventFiles, OmitValuesThatAreNotFinite) {
   const std::vector<Scalar> all = {{.tag = "nan", .value = std::numeric_limits<double>::quiet_NaN()},
                                    {.tag = "infinity", .value = std::numeric_limits<double>::infinity()},
+                                   {.tag = "infinite as a float", .value = 1e39},
                                    {.tag = "loss", .value = 0.5}};
   EXPECT_EQ(event_record(1, 2, all), event_record(1, 2, kScalars));
 }

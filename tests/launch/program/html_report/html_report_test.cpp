@@ -183,21 +183,23 @@ TEST_F(RunFolders, DamagedFilesAreNamedWithTheirLine) {
     std::string fact;   // in the message after the place
     std::string text;
   };
-  const Damage damages[] = {{"metrics.jsonl:2:", "JSON", std::string(kEpoch) + "{\"epoch\":2\n" + kEpoch},
-                            {"metrics.jsonl:1:", "JSON", "[1]\n"},
-                            {"metrics.jsonl:1:", " steps", "{\"epoch\":1}\n"},
-                            {"metrics.jsonl:2:", "JSON", std::string(kEpoch) + std::string(5, '\0') + "\n"},
-                            {"steps.jsonl:1:", " step", "{\"step\":null}\n"},
-                            {"steps.jsonl:1:", " step", "{\"step\":1e300}\n"},
-                            {"steps.jsonl:3:", "JSON", step_line(1) + step_line(2) + "\xff\xfe\n"},
-                            {"events.jsonl:1:", "JSON", "{'kind':1}\n"},
-                            {"config.toml:2:", "", "[train]\nbatch = = 3\n"},
-                            {"run.json:2:", "JSON", "{\n\"ranks\": }"},
-                            {"run.json:1:", "JSON", "[]"},
-                            {"monitor.csv:1:", "timestamp", "time, name\n"},
-                            {"monitor.csv:3:", "2 values",
-                             "timestamp, a [%]\n2024/01/31 12:00:00.000, 3 %\n2024/01/31 12:00:01.000\n"},
-                            {"monitor.csv:2:", "2 values", "timestamp, a [%]\nnever, 3 %\n"}};
+  const Damage damages[] = {
+      {"metrics.jsonl:2:", "JSON", std::string(kEpoch) + "{\"epoch\":2\n" + kEpoch},
+      {"metrics.jsonl:1:", "JSON", "[1]\n"},
+      {"metrics.jsonl:1:", " steps", "{\"epoch\":1}\n"},
+      {"metrics.jsonl:2:", "JSON", std::string(kEpoch) + std::string(5, '\0') + "\n"},
+      {"steps.jsonl:1:", " step", "{\"step\":null}\n"},
+      {"steps.jsonl:1:", " step", "{\"step\":1e300}\n"},
+      {"steps.jsonl:3:", "JSON", step_line(1) + step_line(2) + "\xff\xfe\n"},
+      {"events.jsonl:1:", "JSON", "{'kind':1}\n"},
+      {"config.toml:2:", "", "[train]\nbatch = = 3\n"},
+      {"run.json:2:", "JSON", "{\n\"ranks\": }"},
+      {"run.json:1:", "JSON", "[]"},
+      {"run.json:1:", "levels", "{\"a\":" + std::string(1000, '[') + std::string(1000, ']') + "}"},
+      {"monitor.csv:1:", "timestamp", "time, name\n"},
+      {"monitor.csv:3:", "2 values",
+       "timestamp, a [%]\n2024/01/31 12:00:00.000, 3 %\n2024/01/31 12:00:01.000\n"},
+      {"monitor.csv:2:", "2 values", "timestamp, a [%]\nnever, 3 %\n"}};
   for (const auto& [place, fact, text] : damages) {
     write("a/metrics.jsonl", kEpoch);
     const std::string file = place.substr(0, place.find(':')), full = (folder_.path() / "a" / place).string();
@@ -302,7 +304,7 @@ TEST(Thinning, KeepsTheTotalTimeOfAccounts) {
 TEST(Charts, CurvesWithoutFinitePointsHaveNoChart) {
   EXPECT_EQ(to_figure({.title = "x"}), "");
   EXPECT_EQ(to_figure({.title = "x", .curves = {{"y", {{1, std::nan("")}, {1, 1e300}}}}}), "");
-  EXPECT_EQ(account_figure("x", {{.step = 1}}, {}), "");
+  EXPECT_EQ(account_figure("x", {{.step = 1}}), "");
   for (const double value : {0.0, -1e99, 1e99, 1e-99, 1e16}) {
     const std::string figure =
         to_figure({.title = "x", .curves = {{"y", {{value, value}, {value + 1, value}}}}});
@@ -375,7 +377,7 @@ TEST_F(RunFolders, AdviceIsListedOnceAndNewestFirst) {
   std::string text;
   for (const char* key : {"x", "comm.bucket_mib", "comm.bucket_mib"})
     text += fmt::format(
-        R"({{"epoch":{0},"steps":{0},"account":{{"forward":1}},"communication":{{"steps":1,"advice":{{"cause":"c","key":"{1}","text":"after {0}"}}}}}})"
+        R"({{"epoch":{0},"steps":{0},"account":{{"forward":1}},"communication":{{"steps":1,"advice":{{"cause":"c","key":"{1}","value":"1;id","text":"after {0}"}}}}}})"
         "\n",
         1 + std::count(text.begin(), text.end(), '\n'), key);
   write("a/metrics.jsonl", text);
@@ -384,6 +386,7 @@ TEST_F(RunFolders, AdviceIsListedOnceAndNewestFirst) {
   EXPECT_EQ(given[0].advice.text, "after 3");
   EXPECT_EQ(given[0].times, 2u);
   EXPECT_EQ(given[1].advice.text, "after 1");
+  EXPECT_TRUE(page_has(page_of("a"), "<code>--set 'comm.bucket_mib=1;id'</code>")) << "safe in a shell";
 }
 
 // An epoch's line with additional members.
