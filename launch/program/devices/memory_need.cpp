@@ -73,6 +73,7 @@ std::string describe_shortage(const MemoryShortage& shortage, const NeedOfBatch&
         fmt::format("lower train.batch from {} (and raise train.accumulation to keep the samples per step)",
                     shortage.batch));
   }
+  if (changes.empty()) changes.emplace_back("use a smaller network or smaller images");
   return fmt::format(
       "{}{}: {}", text,
       largest > 0 ? fmt::format("the largest batch that fits is {}", largest) : "not even a batch of 1 fits",

@@ -28,7 +28,7 @@ struct ExportFacts {
 ExportFacts export_facts(const Config& config, const Dataset& images, const Registry& registry);
 
 // Keys: "format" ("pt": names and layouts are PyTorch's), "lockstep.settings", "lockstep.classes" (JSON
-// arrays) and "lockstep.image" (a JSON object: height, width, channels, type, mean, deviation).
+// arrays) and "lockstep.image" (a JSON object: height, width, channels, type, mean, deviation, masks).
 std::map<std::string, std::string> to_metadata(const ExportFacts& facts);
 
 // Reads a safetensors file; nullopt if another program wrote it. Throws IoError, and DataError for an invalid

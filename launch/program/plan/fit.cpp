@@ -62,9 +62,11 @@ TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
   CHECK(!sums.empty(), "there are no sums to fit");
   std::set<double> speeds;
   std::vector<FitEquation> equations;
+  double most = 0;
   for (const MeasuredSum& sum : sums) {
     speeds.insert(sum.bytes_per_second);
     equations.push_back(equation_of(sum, weight(sum)));
+    most = std::max(most, weight(sum));
   }
   // Every set has the wire term: a link without a cost per byte is not possible.
   constexpr FitTermSet kLatency = 1, kWire = 2, kProcessing = 4;
@@ -78,7 +80,7 @@ TierFit fit_weighted(std::span<const MeasuredSum> sums, Weight weight) {
   TierFit fit{.latency_seconds = (*best)[0], .slowness = (*best)[1], .seconds_per_byte = (*best)[2]};
   std::vector<double> errors;
   for (const MeasuredSum& sum : sums)
-    if (weight(sum) >= 0.5) errors.push_back(std::abs(fit.seconds(sum) / sum.seconds - 1));
+    if (weight(sum) >= most / 2) errors.push_back(std::abs(fit.seconds(sum) / sum.seconds - 1));
   fit.residual = median_of(errors);
   return fit;
 }

@@ -78,6 +78,8 @@ void print_memory(TrainingSetup& training, const Communicator& communicator) {
 // The setting by which ranks send something else than dense gradients in each step; empty if there is none.
 std::string other_traffic(const Config& config) {
   if (config.gradients.codec != kDenseSum.name) return fmt::format("comm.codec = {}", config.gradients.codec);
+  if (config.gradients.codec_for != kDenseSum.name)
+    return fmt::format("comm.codec_for = {}", config.gradients.codec_for);
   if (config.trainer.average_every > 1)
     return fmt::format("train.average_every = {}", config.trainer.average_every);
   return config.trainer.topology == Topology::ring ? "comm.topology = ring" : "";

@@ -420,6 +420,9 @@ SimulationReport PlanSimulation::report(Network& network) const {
           : "slowest of n ranks: drawn from the traced steps, as if ranks were late independently");
   if (config_.gradients.codec != kDenseSum.name)
     about.from.push_back(fmt::format("comm.codec = {}: predicted as the dense sum", config_.gradients.codec));
+  if (config_.gradients.codec_for != kDenseSum.name)
+    about.from.push_back(
+        fmt::format("comm.codec_for = {}: predicted as the dense sum", config_.gradients.codec_for));
   if (config_.gradients.exchange == ExchangeForm::sharded)
     about.from.emplace_back("comm.exchange = sharded: predicted as the dense sum");
   if (config_.trainer.average_every > 1)

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "core/text/enum_words.h"
 #include "core/text/json_text.h"
 #include "launch/train/whole_number.h"
@@ -191,10 +191,11 @@ StepTrace parse_step_trace(std::string_view text, const std::string& name) {
 }
 
 StepTrace read_step_trace(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
+  errno = 0;
+  const std::string text = file_text(path);
   const int error = errno;
-  if (!file) throw IoError(fmt::format("cannot read the trace {}: {}", path.string(), std::strerror(error)));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (text.empty() && error != 0)
+    throw IoError(fmt::format("cannot read the trace {}: {}", path.string(), std::strerror(error)));
   return parse_step_trace(text, path.string());
 }
 

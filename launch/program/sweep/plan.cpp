@@ -5,7 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <type_traits>
@@ -15,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "core/text/enum_words.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/layer_tables.h"
@@ -32,12 +32,12 @@ constexpr std::array kRangeKeys = {"min", "max", "scale", "points"};
 
 std::string sweep_file_text(const std::string& path) {
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.is_open() && !file.bad() && (errno == 0 || !text.empty())) return text;
+  std::string text = file_text(path);
+  const int error = errno;
+  if (error == 0 || !text.empty()) return text;
   throw IoError(
       fmt::format("cannot read the sweep file {}: {}; expected a TOML file (see lockstep help sweep)", path,
-                  std::strerror(errno)));
+                  std::strerror(error)));
 }
 
 template <typename Names>
@@ -131,10 +131,10 @@ void SweepReader::text(const toml::node& node, const std::string& name, std::str
 void SweepReader::read_set(const toml::node& node) {
   const toml::array* list = node.as_array();
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    const auto each = (*list)[i].value_exact<std::string>();
-    if (!each) list = nullptr;
-    if (each) plan_.set.push_back(*each);
-    if (list == nullptr) break;
+    if (const auto each = (*list)[i].value_exact<std::string>())
+      plan_.set.push_back(*each);
+    else
+      list = nullptr;
   }
   if (list == nullptr)
     complain(node, fmt::format("sweep.set = {}: expected a list of strings, such as [\"train.epochs=3\"]",
@@ -188,15 +188,15 @@ bool SweepReader::may_be_searched(const std::string& key, const toml::node& node
     return false;
   }
   const bool own = key.starts_with("run.") || key == "train.until_epoch";
-  const bool length = key == "train.epochs" || key == "train.steps";
+  const bool length = plan_.method == SweepMethod::halving && (key == "train.epochs" || key == "train.steps");
   if (own)
     complain(node, fmt::format("{}: the sweep sets this key for each trial; remove it from [keys]", key));
-  if (length && plan_.method == SweepMethod::halving)
+  if (length)
     complain(node,
              fmt::format("{}: halving sets the length of each trial; use method = \"grid\" or \"random\" "
                          "to search this key",
                          key));
-  return !own && !(length && plan_.method == SweepMethod::halving);
+  return !own && !length;
 }
 
 bool SweepReader::allowed_value(const std::string& key, const toml::node& node) {
@@ -238,7 +238,7 @@ std::optional<SweepAxis> SweepReader::read_range(SweepAxis axis, const toml::tab
   }
   const auto min = table["min"].value<double>(), max = table["max"].value<double>();
   const auto scale = table.contains("scale") ? table["scale"].value_or(std::string()) : "linear";
-  const auto points = table["points"].value_or(std::int64_t{0});
+  const auto points = table["points"].value_exact<std::int64_t>().value_or(0);
   axis.range = {
       .min = min.value_or(0), .max = max.value_or(0), .logarithmic = scale == "log", .whole = whole};
   std::string wrong;

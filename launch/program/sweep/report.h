@@ -17,7 +17,7 @@ namespace lockstep {
 // The text before the first job. epochs_done: epochs that earlier starts completed.
 std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::int64_t epochs,
                          std::int64_t epochs_done);
-// The line of a job that has ended.
+// The line of a job that has ended. epochs: of the trial's whole training.
 std::string sweep_result_line(const SweepResult& result, const TuneSettings& settings, std::int64_t epochs);
 // The header and a line for each trial, for --print.
 std::string sweep_trials(const SweepPlan& plan, const SweepSlots& slots);

@@ -324,8 +324,10 @@ void Sweep::record(SweepResult result) {
   } else {
     search_.failed(result.job, result.problem);
   }
+  // With one rung a trial is complete, whatever its own train.epochs or train.steps are.
+  const bool in_parts = search_.rules().rungs.size() > 1;
   say_line(sweep_result_line(result, plan_.trials[static_cast<std::size_t>(result.job.trial)],
-                             plan_.base.trainer.epochs));
+                             in_parts ? plan_.base.trainer.epochs : result.epochs));
 }
 
 // mpirun forwards SIGUSR1 to its ranks; on SIGTERM it would end them itself.

@@ -34,7 +34,6 @@ class Dimensions {
   void add_device();
   // Adds no stage where the key does not exist, or has no value but the configured one.
   void add(const std::string& key, std::vector<std::string> values, double weight = 1);
-  void add_flip(const std::string& key);
   void add_numbers(const std::string& key, std::span<const int> numbers);
   // All words of the key but one.
   void add_words(const std::string& key, std::string_view without = {});
@@ -100,12 +99,11 @@ void Dimensions::add_threads() {
 }
 
 void Dimensions::add_communication() {
-  add_flip("comm.overlap");
-  if (situation_.nodes > 1) {
-    if (situation_.allow_inexact) add_words("comm.codec", kAutoCodec.name);
-    // MPI sums in another order, which gives other bits.
-    add_words("comm.between_nodes", situation_.allow_inexact ? "" : "mpi");
-  }
+  add("comm.overlap", {"true", "false"});
+  if (situation_.nodes == 1) return;
+  if (situation_.allow_inexact) add_words("comm.codec", kAutoCodec.name);
+  // MPI sums in another order, which gives other bits. GPUs leave the sums to NCCL.
+  if (!situation_.gpu) add_words("comm.between_nodes", situation_.allow_inexact ? "" : "mpi");
 }
 
 void Dimensions::add_device() {
@@ -119,10 +117,8 @@ void Dimensions::add_device() {
     add_numbers("comm.cga_cluster_size", kClusters);
     // Only gathering and scattering collectives have policies.
     if (config_.gradients.exchange == ExchangeForm::sharded) add_words("comm.cta_policy");
-    for (const detail::Key& key : keys_)
-      if (key.section() == "comm" && key.name.find("priority") != std::string::npos) add_flip(key.name);
   }
-  add_flip("train.cuda_graph");
+  add("train.cuda_graph", {"true", "false"});
 }
 
 void Dimensions::add(const std::string& name, std::vector<std::string> values, double weight) {
@@ -140,13 +136,6 @@ void Dimensions::add(const std::string& name, std::vector<std::string> values, d
     return settings;
   };
   stages_.push_back({.name = name, .weight = weight, .field = field});
-}
-
-void Dimensions::add_flip(const std::string& name) {
-  Config values = config_;
-  const detail::Key* key = find(name);
-  if (key != nullptr && std::holds_alternative<detail::Flag>(key->member(values)))
-    add(name, {"true", "false"});
 }
 
 void Dimensions::add_numbers(const std::string& name, std::span<const int> numbers) {

@@ -12,6 +12,7 @@
 #include "core/text/json_text.h"
 #include "core/text/text.h"
 #include "launch/observe/charts/svg_chart.h"
+#include "launch/program/config/toml_text.h"
 #include "launch/program/tune/dimensions.h"
 #include "launch/train/quantile.h"
 
@@ -119,7 +120,7 @@ std::string tuned_toml(const Config& winner, const TuneOutcome& outcome, const T
   std::string text =
       fmt::format("{} on {} with {}, {} on {}.\n# {}.\n", kTunedMark, facts.date.substr(0, 10),
                   facts.processor, counted(facts.ranks, "rank"), counted(facts.nodes, "node"),
-                  outcome.winner.empty() ? "The default configuration was kept: " + outcome.reason
+                  outcome.winner.empty() ? "The default configuration was kept: " + one_line(outcome.reason)
                                          : "All changes together: " + outcome.reason);
   std::istringstream lines(to_toml(winner, registry));
   std::string section;

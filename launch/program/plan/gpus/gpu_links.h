@@ -18,8 +18,8 @@ struct GpuLinks {
 };
 
 // --node-link is the bus bandwidth of a ring, and replaces the published figures of --gpu: NVLS is then not
-// used. Without both, an H100 is assumed. Throws UsageError where neither is given for several GPUs in a
-// node, or --gpu is one without published figures, and what parse_link_speed throws.
+// used. Without both, an H100 is assumed. Throws UsageError for several GPUs in a node where --gpu is one
+// without published figures and --node-link is not given, and what parse_link_speed throws.
 GpuLinks gpu_links(const SimulationFlags& flags);
 
 }  // namespace lockstep

@@ -85,6 +85,7 @@ TEST(MemoryShortage, NamesNoBatchIfNoneFits) {
       describe_shortage({.batch = 4, .available = kMiB, .remedies = {"buy more"}}, need.function());
   expect_parts(text, {"104.0 MiB", "1.0 MiB", "buy more"});
   EXPECT_EQ(text.find("train.batch"), std::string::npos) << text;
+  expect_parts(describe_shortage({.batch = 4, .available = kMiB}, need.function()), {"smaller network"});
 }
 
 // The plan fits, but other programs use the memory.

@@ -63,11 +63,12 @@ TEST_F(SimulatedPlan, PredictsTheStepsOfAClusterAndNamesItsAssumptions) {
 
 TEST_F(SimulatedPlan, NamesSettingsThatItPredictsAsADenseSum) {
   const auto file = workplace_.path("plan.json");
-  for (const auto& [setting, named] :
-       std::map<std::string, std::string>{{"train.average_every=4", "train.average_every = 4"},
-                                          {"comm.topology=ring", "comm.topology = ring"},
-                                          {"train.staleness=1", "train.staleness = 1"}}) {
-    const ProgramResult result = plan("--ranks 4 --json " + file.string() + " --set " + setting);
+  for (const auto& [setting, named] : std::map<std::string, std::string>{
+           {"comm.codec_for=*.weight=powersgd", "comm.codec_for = *.weight=powersgd"},
+           {"train.average_every=4", "train.average_every = 4"},
+           {"comm.topology=ring", "comm.topology = ring"},
+           {"train.staleness=1", "train.staleness = 1"}}) {
+    const ProgramResult result = plan("--ranks 4 --json " + file.string() + " --set '" + setting + "'");
     ASSERT_EQ(result.exit_code, 0) << result.output;
     EXPECT_EQ(count(Json::parse(text_of(file)).at("from").dump(), named), 1) << setting;
     const bool changes_bytes = !setting.starts_with("train.staleness");

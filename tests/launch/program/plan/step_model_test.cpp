@@ -429,6 +429,8 @@ TEST(TierFit, DropsNegativeTermsAndReportsTheError) {
   EXPECT_GE(fit.latency_seconds, 0);
   EXPECT_GE(fit.seconds_per_byte, 0);
   EXPECT_NEAR(fit.residual, 0.1, 0.05);
+  for (MeasuredSum& sum : sums) sum.beside_compute = 0.6;
+  EXPECT_NEAR(fit_link(sums).waited_for.residual, 0.1, 0.05) << "no sum ran mostly after compute";
 }
 
 }  // namespace

@@ -209,6 +209,7 @@ TEST(StepTrace, TraceWithoutStepsIsRefused) {
   EXPECT_EQ(incomplete.find("json.exception"), std::string::npos) << incomplete;
   expect_parts(message_of<IoError>([] { read_step_trace("/nowhere/trace.json"); }),
                {"/nowhere/trace.json", "No such file"});
+  expect_parts(message_of<IoError>([] { read_step_trace("/proc"); }), {"/proc", "Is a directory"});
 }
 
 // A file with the trace of one rank with one thread, and predictions from it.

@@ -112,9 +112,11 @@ TEST(Sweep, GridTrainsEverySettingAndWritesItsResults) {
 // One step with this rate leaves parameters whose products overflow.
 TEST(Sweep, TrialWhoseTestLossIsNotFiniteSaysSo) {
   const SweepPlace place("sweep_not_finite");
-  const ProgramResult result = run_shell(place.command("method = \"grid\"\nset = [\"train.batch=512\"]",
-                                                       "optimizer.learning_rate = [0.02, 1e30]"));
+  const ProgramResult result = run_shell(
+      place.command("method = \"grid\"\nset = [\"train.batch=512\", \"train.epochs=3\", \"train.steps=1\"]",
+                    "optimizer.learning_rate = [0.02, 1e30]"));
   EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(count(result.output, "after 1 of 1 epoch,"), 1) << result.output;
   const std::string csv = text_of(place.folder() / "trials.csv");
   EXPECT_EQ(count(csv, ",failed,"), 1) << csv;
   EXPECT_EQ(count(csv, "test loss"), 1) << csv;
@@ -410,7 +412,8 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
       "method = \"halvng\"\njobs = -1\nepoch = 3\nset = [\"train.bach=3\"]",
       "train.batch = [8, 0]\ntrain.bach = [3]\nrun.dir = [\"x\"]\nmodel.name = { min = 1, max = 2 }\n"
       "optimizer.learning_rate = { min = 0, max = 1, scale = \"log\" }\ntrain.seed = []\n"
-      "optimizer.momentum = { min = 0, max = 0.9, scale = 1 }\n\"train.batch\" = [16]");
+      "optimizer.momentum = { min = 0, max = 0.9, scale = 1 }\n\"train.batch\" = [16]\n"
+      "optimizer.weight_decay = { min = 0, max = 1, points = true }");
   const ProgramResult refused = run_shell(sweep);
   EXPECT_EQ(refused.exit_code, exit_code::config) << refused.output;
   const std::map<int, std::vector<std::string>> parts_of_line = {
@@ -424,7 +427,8 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
       {13, {"optimizer.learning_rate"}},
       {14, {"train.seed = []"}},
       {15, {"optimizer.momentum", "\"log\""}},
-      {16, {"train.batch"}}};
+      {16, {"train.batch"}},
+      {17, {"optimizer.weight_decay", "points"}}};
   std::map<int, std::string> lines;
   for (const auto& [number, parts] : parts_of_line) {
     const std::string where = fmt::format("sweep.toml:{}:", number);
@@ -436,7 +440,9 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
   EXPECT_EQ(count(lines[4], "halving"), 2) << lines[4];
   EXPECT_EQ(count(lines[6], "epochs"), 3) << "min_epochs, too: " << lines[6];
   EXPECT_FALSE(std::filesystem::exists(place.folder()));
-  expect_failure(run_shell(program("lockstep") + " sweep nowhere.toml"), exit_code::io, {"nowhere.toml"});
+  const std::string folder = place.path("run").parent_path().string();
+  for (const std::string& unreadable : {std::string("nowhere.toml"), folder})
+    expect_failure(run_shell(program("lockstep") + " sweep " + unreadable), exit_code::io, {unreadable});
   expect_failure(run_shell(place.command("method = \"grid\"", "train.batch = [8\n")), exit_code::config,
                  {"sweep.toml:"});
 }

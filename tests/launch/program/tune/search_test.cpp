@@ -220,6 +220,10 @@ TEST_F(TuneDimensions, GpusTryGpuSettings) {
   EXPECT_TRUE(tried(situation).contains("comm.ctas_beside_compute=2"));
   config_.gradients.exchange = ExchangeForm::sharded;
   EXPECT_TRUE(tried(situation).contains("comm.cta_policy=\"zero\""));
+  TuneSituation nodes{.ranks = 2, .nodes = 2, .gpu = true, .buckets = as_given};
+  EXPECT_FALSE(tried(nodes).contains("comm.between_nodes=\"direct\"")) << "NCCL sums";
+  nodes.gpu = false;
+  EXPECT_TRUE(tried(nodes).contains("comm.between_nodes=\"direct\""));
 }
 
 class TuneJournalFile : public testing::Test {
@@ -336,8 +340,15 @@ TEST(TuneReport, WinningConfigurationStatesItsGains) {
   EXPECT_EQ(of_key.pairs, 6);
   expect_parts(toml.substr(begin, end - begin), {"# ", describe(of_key), "6 pairs"});
   TemporaryFolder folder;
-  folder.write("tuned.toml", Bytes(toml.begin(), toml.end()));
-  EXPECT_EQ(to_toml(load_config((folder.path() / "tuned.toml").string(), {})), to_toml(config));
+  const auto loaded = [&](const std::string& text) {
+    folder.write("tuned.toml", Bytes(text.begin(), text.end()));
+    return to_toml(load_config((folder.path() / "tuned.toml").string(), {}));
+  };
+  EXPECT_EQ(loaded(toml), to_toml(config));
+  TuneOutcome failed = outcome;
+  failed.winner.clear();
+  failed.reason = "the confirmation failed: a message\nof two lines";
+  EXPECT_EQ(loaded(tuned_toml(config, failed, facts, {})), to_toml(config));
 
   TuneOutcome more = outcome;
   more.candidates.push_back({.settings = {{"train.threads", "3"}}});
