@@ -69,21 +69,7 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   Config config;
   run_agreed(communicator, [&] {
     config = load_config(command.config, command.overrides, command.registry);
-    if (config.loader.batch == 0 && !options.finds_batch && !command.print_config) {
-      throw ConfigError(fmt::format(
-          "train.batch = \"auto\": lockstep {} does not search for a batch; set a number, such "
-          "as the one that lockstep find-batch recommends: --set train.batch=64; config.toml in the "
-          "run.dir of a training holds the one that it used",
-          command.name));
-    }
-    if (config.network.precision == Precision::automatic && !options.finds_precision &&
-        !command.print_config) {
-      throw ConfigError(fmt::format(
-          "train.precision = \"auto\": only lockstep train measures precisions, lockstep {} does "
-          "not; set one, such as --set train.precision=bf16; config.toml in the run.dir of a training "
-          "holds the one that it used",
-          command.name));
-    }
+    if (!command.print_config) refuse_auto(config, command.name, options);
     if (!first) return;
     for (const std::string* path : {&command.export_, &command.digest, &command.trace})
       require_writable(*path);
@@ -94,6 +80,23 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   }
   require_same_config(communicator, to_toml(config, command.registry));
   return config;
+}
+
+void refuse_auto(const Config& config, const std::string& command, const AgreedConfigOptions& accepted) {
+  if (config.loader.batch == 0 && !accepted.finds_batch) {
+    throw ConfigError(fmt::format(
+        "train.batch = \"auto\": lockstep {} does not search for a batch; set a number, such "
+        "as the one that lockstep find-batch recommends: --set train.batch=64; config.toml in the "
+        "run.dir of a training holds the one that it used",
+        command));
+  }
+  if (config.network.precision == Precision::automatic && !accepted.finds_precision) {
+    throw ConfigError(fmt::format(
+        "train.precision = \"auto\": only lockstep train measures precisions, lockstep {} does "
+        "not; set one, such as --set train.precision=bf16; config.toml in the run.dir of a training "
+        "holds the one that it used",
+        command));
+  }
 }
 
 void require_same_flags(Communicator& communicator, const std::string& flags) {

@@ -24,6 +24,9 @@ struct AgreedConfigOptions {
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
                                     const AgreedConfigOptions& options = {});
 
+// Throws ConfigError if train.batch or train.precision is "auto" and not accepted. command: its name.
+void refuse_auto(const Config& config, const std::string& command, const AgreedConfigOptions& accepted = {});
+
 // Collective. Throws an agreed ConfigError if a rank's command has other flags than rank 0's. flags: those
 // that all ranks use, as text.
 void require_same_flags(Communicator& communicator, const std::string& flags);

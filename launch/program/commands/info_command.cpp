@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
 
 #include "core/device.h"
 #include "core/error.h"

@@ -457,6 +457,7 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
                      {"train.batch=" + std::to_string(flags.batch), "kernels.choose=direct", "data.path=."});
     overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
     config = config_of(overrides, command.registry);
+    refuse_auto(config, command.name);
     paths = image_paths(flags.images);
     if (facts.masks) masks = mask_paths(paths, flags.masks);
     images = open_images(paths, facts, config);

@@ -30,6 +30,7 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
   const auto train = [&](Config other, std::int64_t most_epochs, std::int64_t most_steps) {
     other.trainer.epochs = most_epochs;
     other.trainer.max_steps = most_steps;
+    other.until_epoch = 0;
     MeasuredTraining bench(world, other, registry, datasets);
     datasets = bench.training().datasets();
     TrialResult result{.steps = bench.training().length().steps};

@@ -225,6 +225,9 @@ TEST_F(Predicted, InvalidArgumentsAreRefused) {
   const ProgramResult twice = predict(run + " " + test_images() + " --config cifar10_resnet18");
   EXPECT_EQ(twice.exit_code, exit_code::usage) << twice.output;
   expect_parts(twice.output, {run, "--config"});
+  for (const char* key : {"train.batch", "train.precision"})
+    expect_failure(predict(fmt::format("{} {} --set {}=auto", weights(), test_images(), key)),
+                   exit_code::config, {fmt::format("{} = \"auto\"", key), "lockstep predict"});
 }
 
 // Batches do not depend on the number of ranks, and the output does not show which rank computed them.

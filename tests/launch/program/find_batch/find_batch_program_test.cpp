@@ -88,7 +88,8 @@ TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
   // A rate at which every batch learns: the machine's speed decides which batches are measured.
   const ProgramResult result = run_shell(find_batch(workplace,
                                                     "--seconds 1 --accuracy --epochs 2 --scaling none --set "
-                                                    "optimizer.learning_rate=0.05 --json 2>/dev/null"));
+                                                    "optimizer.learning_rate=0.05 --set train.until_epoch=1 "
+                                                    "--json 2>/dev/null"));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   const auto json = nlohmann::json::parse(result.output);
   for (const auto& batch : json["batches"]) {
