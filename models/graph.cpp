@@ -29,9 +29,12 @@ void require_possible(std::span<const std::int64_t> sizes, const std::string& la
             fmt::format("{} [{}] are too large; the limit is 2^56 elements", what, fmt::join(sizes, ", ")));
 }
 
-void require_fused(Activation activation, const std::string& layer) {
-  require(is_fused(activation), layer,
-          fmt::format("batch norm does not apply {}; append it with activation()", word_of(activation)));
+void require_options(const BatchNormOptions& options, const std::string& layer) {
+  require(
+      is_fused(options.activation), layer,
+      fmt::format("batch norm does not apply {}; append it with activation()", word_of(options.activation)));
+  require(options.ranks == 1, layer,
+          fmt::format("options.ranks is {}; set NetworkOptions::batch_norm_ranks instead", options.ranks));
 }
 
 void require_image(const Shape& shape, const std::string& layer) {
@@ -189,8 +192,9 @@ Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::str
                         SourcePlace place) {
   const Shape in = checked(x);
   require(!options.residual, name, "options.residual is set, but no residual is given");
-  require_fused(options.activation, name);
-  return append({.name = name, .operation = options, .inputs = {x}, .place = place}, in);
+  require_options(options, name);
+  return append({.name = name, .operation = options, .inputs = {x}, .place = place, .frozen = options.frozen},
+                in);
 }
 
 Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name,
@@ -199,9 +203,11 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
   require(in == checked(residual), name,
           fmt::format("the input has the shape {}, the residual {}; they must be equal", to_string(in),
                       to_string(checked(residual))));
-  require_fused(options.activation, name);
+  require_options(options, name);
   options.residual = true;
-  return append({.name = name, .operation = options, .inputs = {x, residual}, .place = place}, in);
+  return append(
+      {.name = name, .operation = options, .inputs = {x, residual}, .place = place, .frozen = options.frozen},
+      in);
 }
 
 Value Graph::layer_norm(Value x, const LayerNormOptions& options, const std::string& name,
@@ -218,8 +224,9 @@ Value Graph::pooling(Value x, const PoolingOptions& options, SourcePlace place) 
                      2 * options.padding <= options.kernel && in[2] + 2 * options.padding >= options.kernel &&
                      in[3] + 2 * options.padding >= options.kernel);
   require(fits, "pooling",
-          fmt::format("window {} with stride {} and padding {} does not fit {}", options.kernel,
-                      options.stride, options.padding, to_string(in)));
+          fmt::format("window {} with stride {} and padding {} does not fit {}; window and stride must be at "
+                      "least 1, the padding at most half the window, the window at most the padded image",
+                      options.kernel, options.stride, options.padding, to_string(in)));
   return append({.operation = options, .inputs = {x}, .place = place},
                 {in[0], in[1], options.out_size(in[2]), options.out_size(in[3])});
 }

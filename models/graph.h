@@ -128,6 +128,7 @@ class Graph {
   // [N, ...] is flattened.
   Value linear(Value x, const LinearOptions& options, const std::string& name,
                SourcePlace place = SourcePlace::current());
+  // options.frozen freezes the layer: see freeze().
   Value batch_norm(Value x, const BatchNormOptions& options, const std::string& name,
                    SourcePlace place = SourcePlace::current());
   // activation(normalised x + residual)

@@ -149,7 +149,8 @@ class Network {
   // layers may reuse the memory.
   std::vector<FlatRange> made_by(std::size_t node, Direction direction) const;
   // The logits [rows, classes], or [rows, 1] (see OutputLoss), of the last forward, in the device's memory
-  // and the network's storage type. Rows: samples, or with masks pixels, image by image.
+  // and the network's storage type; backward may overwrite them. Rows: samples, or with masks pixels, image
+  // by image.
   Tensor logits() const;
   // True if each pixel has a label: GraphInput::masks.
   bool has_masks() const { return input_.masks; }

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "models/weights_file.h"
@@ -67,34 +68,18 @@ std::optional<OtherClasses> other_classes(const WeightsFile& file, std::span<con
   return found;
 }
 
-// Values rounded to T for storing.
-template <typename T>
-std::vector<T> rounded(std::span<const float> values) {
-  std::vector<T> narrow(values.size());
-  std::ranges::transform(values, narrow.begin(), [](float value) { return T(value); });
-  return narrow;
-}
-template <typename T>
-bool loses_a_value(std::span<const float> values) {
-  return std::ranges::any_of(values, [](float value) {
-    return std::isfinite(value) && !std::isfinite(static_cast<float>(T(value)));
-  });
-}
-
-// A parameter converted for a file.
-struct StoredParameter {
-  std::vector<Half> fp16;
-  std::vector<BFloat16> bf16;
-
-  // Empty if a finite value would overflow the type.
-  static std::optional<StoredParameter> of(std::span<const float> values, DType type) {
-    if (type == DType::f16 && loses_a_value<Half>(values)) return std::nullopt;
-    if (type == DType::bf16 && loses_a_value<BFloat16>(values)) return std::nullopt;
-    if (type == DType::f16) return StoredParameter{.fp16 = rounded<Half>(values), .bf16 = {}};
-    return StoredParameter{.fp16 = {}, .bf16 = rounded<BFloat16>(values)};
+// The bits of the values rounded to Type. Empty if a finite value would overflow it.
+template <typename Type>
+std::optional<std::vector<std::uint16_t>> rounded(std::span<const float> values) {
+  std::vector<std::uint16_t> bits;
+  bits.reserve(values.size());
+  for (const float value : values) {
+    const Type narrow(value);
+    if (std::isfinite(value) && !std::isfinite(static_cast<float>(narrow))) return std::nullopt;
+    bits.push_back(narrow.bits);
   }
-  void* data() { return fp16.empty() ? static_cast<void*>(bf16.data()) : static_cast<void*>(fp16.data()); }
-};
+  return bits;
+}
 
 }  // namespace
 
@@ -150,13 +135,14 @@ std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
                                              const SafetensorsOptions& options, DType parameters) const {
   std::vector<NamedTensor> tensors;
   std::vector<std::string> kept;
-  std::deque<StoredParameter> stored;  // tensors points into it
+  std::vector<std::vector<std::uint16_t>> stored;  // tensors points into its elements
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     // write_safetensors only reads.
     Tensor tensor{.data = const_cast<float*>(entry.values.data()), .shape = entry.shape};
     if (parameters != DType::f32 && !is_statistic_[i]) {
-      if (std::optional<StoredParameter> narrow = StoredParameter::of(entry.values, parameters)) {
+      auto narrow = parameters == DType::f16 ? rounded<Half>(entry.values) : rounded<BFloat16>(entry.values);
+      if (narrow) {
         tensor.data = stored.emplace_back(std::move(*narrow)).data();
         tensor.dtype = parameters;
       } else {

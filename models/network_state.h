@@ -63,11 +63,8 @@ struct LoadOptions {
   ResetHead reset_head = ResetHead::never;
 };
 
-// Reads all tensors of the network's state from a safetensors file in fp32, fp16 or bf16. The file's running
-// statistics are used for both training and evaluation. A prefix that a wrapper added to all names
-// ("module.") is removed. Throws DataError for tensors that the network does not have, except those that
-// WeightsFile ignores. On an error nothing has changed. Throws IoError, DataError (naming the tensor, its
-// shape in the file and in the network).
+// Reads all tensors of the network's state from a WeightsFile. The file's running statistics are used for
+// both training and evaluation. Throws as WeightsFile and its matching() do; on an error nothing has changed.
 // Returns a note, for the line that names the file, if the head keeps its initial parameters; else an empty
 // text.
 std::string load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options = {});

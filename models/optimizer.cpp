@@ -98,6 +98,8 @@ class AdamW final : public Optimizer {
                   decay_segments(memory.parameters, options.weight_decay, options.decay_norm_and_bias, true),
                   state_names(), loss_scale),
         options_(options) {
+    CHECK(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
+          "beta1 is {} and beta2 is {}, both must be at least 0 and below 1", options.beta1, options.beta2);
     CHECK(static_cast<float>(options.epsilon) > 0, "epsilon is {}, must be above 0 as a float",
           options.epsilon);
   }

@@ -149,7 +149,7 @@ class Optimizer {
   Buffer learning_rates_;  // pinned, by slot
 };
 
-// decay_norm_and_bias = false exempts one-dimensional parameters (batch norm and biases) from weight decay.
+// decay_norm_and_bias = false exempts biases and the parameters of norms from weight decay.
 
 // See SgdUpdate.
 struct SgdOptions {
@@ -161,14 +161,14 @@ struct SgdOptions {
 
 // See AdamWUpdate.
 struct AdamWOptions {
-  double beta1 = 0.9;
+  double beta1 = 0.9;  // both from 0, below 1
   double beta2 = 0.999;
   double epsilon = 1e-8;  // > 0 as a float
   double weight_decay = 0.01;
   bool decay_norm_and_bias = true;
 };
 
-// See LarsUpdate. One-dimensional parameters neither decay nor have a trust ratio.
+// See LarsUpdate. Biases and the parameters of norms neither decay nor have a trust ratio.
 struct LarsOptions {
   double momentum = 0.9;
   double weight_decay = 0;

@@ -80,16 +80,15 @@ WeightsFile::WeightsFile(const std::filesystem::path& path, std::span<const Stat
     : path_(path), reader_(path), prefix_(wrapping(reader_.entries(), wanted, path)) {
   std::vector<std::string> ignored;
   for (const SafetensorsEntry& entry : reader_.entries()) {
-    if (is_of_network(entry)) {
-      const bool known = std::ranges::find(wanted, name_of(entry), &StateTensor::name) != wanted.end();
-      if (known) continue;
-      if (unread.empty() || !belongs_to(unread, name_of(entry)))
-        throw DataError(
-            fmt::format("{}: contains \"{}\", which this network does not have", path.string(), entry.name));
-      ignored.push_back(entry.name);
-    } else if (!entry.name.ends_with(kCounter)) {
-      ignored.push_back(entry.name);
-    }
+    if (entry.name.starts_with(prefix_) &&
+        std::ranges::find(wanted, name_of(entry), &StateTensor::name) != wanted.end())
+      continue;
+    if (is_of_network(entry) && (unread.empty() || !belongs_to(unread, name_of(entry))))
+      throw DataError(
+          fmt::format("{}: contains \"{}\", which this network does not have; set the keys in model as for "
+                      "the file's network",
+                      path.string(), entry.name));
+    if (!entry.name.ends_with(kCounter)) ignored.push_back(entry.name);
   }
   constexpr std::size_t kNamed = 5;
   const std::size_t more = ignored.size() - std::min(ignored.size(), kNamed);

@@ -25,8 +25,8 @@ class WeightsFile {
  public:
   // wanted: the network's state; its names identify a wrapper's prefix. Ignores counters, tensors outside the
   // wrapped network, the state of optimizers and losses, and other tensors of the layer `unread` if it is not
-  // empty; an info line lists all but the counters. Throws IoError; DataError for an invalid file or another
-  // tensor that the network does not have.
+  // empty; an info line names the first five, except counters. Throws IoError; DataError for an invalid file
+  // or another tensor that the network does not have.
   WeightsFile(const std::filesystem::path& path, std::span<const StateTensor> wanted,
               std::string_view unread = {});
 

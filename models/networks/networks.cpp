@@ -91,7 +91,7 @@ ResNetOptions resnet_options(const NetworkChoice& choice) {
 
 // instead: what the user can do.
 void refuse_dropout(const NetworkChoice& choice, const char* instead) {
-  if (dropout_of(choice, 0) > 0)
+  if (dropout_of(choice, 0) != 0)
     throw ConfigError(
         fmt::format("model.dropout = {}: {} has no such layer; {}", choice.dropout, choice.name, instead));
 }

@@ -37,8 +37,9 @@ void vgg11_bn(Graph& graph, double dropout, double dropout_of_small) {
   const GraphInput& image = graph.input_shape();
   const auto fits = [](std::int64_t side) { return side >= kLeastImage && side <= kLargestImage; };
   if (!fits(image.height) || !fits(image.width)) {
-    throw ConfigError(fmt::format("vgg11_bn: images are {}x{}, allowed are sides from {} to {}", image.height,
-                                  image.width, kLeastImage, kLargestImage));
+    throw ConfigError(
+        fmt::format("vgg11_bn: images are {}x{}, allowed are sides from {} to {}; set data.resize",
+                    image.height, image.width, kLeastImage, kLargestImage));
   }
   const auto linear = [&graph](Value x, std::int64_t outputs, const std::string& name) {
     return graph.linear(x, {.features = outputs, .initialization = Initialization::normal_001}, name);

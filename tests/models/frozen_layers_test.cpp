@@ -78,6 +78,17 @@ TEST(FrozenLayers, FreezeMatchesWholeComponentsOfNames) {
   EXPECT_TRUE(graph.wants_gradient(graph.logits()));
 }
 
+TEST(FrozenLayers, BatchNormCanBeFrozenByItsOptions) {
+  NetworkFixture fixture(kSmall, [](Graph& graph) {
+    const Value x = graph.batch_norm(graph.input(), {.frozen = true}, "first");
+    const Value y = graph.batch_norm(x, x, {.frozen = true}, "second");
+    graph.classify(graph.linear(y, {.features = 5}, "fc"));
+  });
+  for (const Parameter& parameter : fixture.network().parameters())
+    EXPECT_TRUE(parameter.name.starts_with("fc.")) << parameter.name;
+  EXPECT_TRUE(fixture.network().statistics().empty());
+}
+
 TEST(FrozenLayers, DoNotChangeGradientsOfOtherLayers) {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
     NetworkFixture whole(kSmall, plain_cnn, 1, Recompute::nothing, precision);

@@ -37,6 +37,9 @@ TEST(Graph, RefusesMismatchedShapesAndNamesTheLayer) {
   const Value flat = graph.linear(x, {.features = 9}, "flat");
   expect_parts(message_of<ConfigError>([&] { graph.pooling(flat, {}); }),
                {"pooling", "[N, C, H, W]", "[4, 9]"});
+  expect_parts(message_of<ConfigError>([&] { graph.pooling(x, {.padding = 2}); }), {"padding 2", "half"});
+  expect_parts(message_of<ConfigError>([&] { graph.batch_norm(x, {.ranks = 2}, "norm"); }),
+               {"norm", "batch_norm_ranks"});
   expect_parts(message_of<ConfigError>([&] { graph.add(x, flat); }),
                {"add", to_string(graph.shape(x)), "[4, 9]"});
   expect_parts(message_of<ConfigError>([&] { graph.classify(flat); }), {"classify", "[4, 9]", "[4, 10]"});

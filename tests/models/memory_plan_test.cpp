@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -115,6 +117,7 @@ class ArenaTrace {
 
   void backward(int index) {
     const PlannedNode& node = node_at(index);
+    if (!node.goes_backward) return;
     const std::string reader = fmt::format("backward of node {} {}", index, node.name);
     write("workspace", plan_.scratch_block);
     read_for_backward(index, reader);
@@ -181,6 +184,17 @@ void tangled(Graph& graph) {
 
 std::map<std::string, std::function<void(Graph&)>> graphs() {
   std::map<std::string, std::function<void(Graph&)>> all = {{"tangled", tangled}};
+  const auto add_frozen = [&](const std::string& name, const std::vector<std::string>& prefixes,
+                              const std::function<void(Graph&)>& build) {
+    all[name] = [prefixes, build](Graph& graph) {
+      build(graph);
+      for (const std::string& prefix : prefixes) EXPECT_GT(graph.freeze(prefix), 0) << prefix;
+    };
+  };
+  add_frozen("tangled after a frozen layer", {"a"}, tangled);
+  add_frozen("tangled around a frozen layer", {"e"}, tangled);
+  add_frozen("frozen resnet20", {"conv1", "bn1", "layer1", "layer3.0"},
+             [](Graph& graph) { build_network(graph, {.name = "resnet20"}); });
   for (const std::string& name : names_in(network_table())) {
     if (name == kLayersNetwork) continue;
     all[name] = [name](Graph& graph) { build_network(graph, {.name = name}); };

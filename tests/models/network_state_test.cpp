@@ -216,6 +216,18 @@ TEST_F(NetworkStateTest, OtherTensorsInTheFileAreIgnored) {
   expect_parts(error_of_loading(fresh.network(), file_), {file_.string(), "module.fc9.weight"});
 }
 
+TEST_F(NetworkStateTest, ALayerNamedLikeALossIsLoadedAndNotReportedAsIgnored) {
+  const auto build = [](Graph& graph) {
+    graph.classify(graph.linear(graph.input(), {.features = kStateInput.classes}, "loss"));
+  };
+  NetworkFixture trained(kStateInput, build, 1), fresh(kStateInput, build, 2);
+  StateSnapshot(trained.network()).save(file_);
+  testing::internal::CaptureStderr();
+  load_state(fresh.network(), file_);
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("loss.weight"), std::string::npos);
+  EXPECT_EQ(values_of(fresh.network(), "loss.weight"), values_of(trained.network(), "loss.weight"));
+}
+
 // The values are within fp16's range; both types round them.
 TEST_F(NetworkStateTest, SixteenBitValuesAreReadAndRoundedToTheNearest) {
   const auto build = [](Graph& graph) { cnn(graph); };

@@ -132,7 +132,8 @@ TEST(Networks, VggHasThePapersClassifierForLargeImagesOnly) {
   EXPECT_EQ(layer_of(small, "classifier").output.id, small.logits().id);
   GraphInput tiny = kCifar;
   tiny.height = 28;
-  expect_parts(message_of<ConfigError>([&] { built(tiny, {.name = "vgg11_bn"}); }), {"vgg11_bn", "28x32"});
+  expect_parts(message_of<ConfigError>([&] { built(tiny, {.name = "vgg11_bn"}); }),
+               {"vgg11_bn", "28x32", "data.resize"});
 }
 
 TEST(Networks, DropoutOfTheNetworkIsTheDefault) {
@@ -156,8 +157,10 @@ TEST(Networks, DropoutOfTheNetworkIsTheDefault) {
   }
   GraphInput masks = kCifar;
   masks.masks = true;
-  expect_parts(message_of<ConfigError>([&] { built(masks, {.name = "unet", .dropout = 0.1}); }),
-               {"model.dropout", "unet"});
+  for (const double dropout : {0.1, -0.5}) {
+    expect_parts(message_of<ConfigError>([&] { built(masks, {.name = "unet", .dropout = dropout}); }),
+                 {"model.dropout", "unet"});
+  }
   const std::vector<LayerSpec> layers;
   expect_parts(
       message_of<ConfigError>([&] { built(kCifar, {.name = "layers", .dropout = 0.1, .layers = layers}); }),

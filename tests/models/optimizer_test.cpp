@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "core/random.h"
 #include "models/networks/networks.h"
 #include "tests/models/network_fixture.h"
@@ -147,17 +148,12 @@ void adamw_rule(const Parameter& parameter, Exact& exact, std::span<const float>
 }
 
 constexpr double kL2 = 0.05;
-void l2_rule_of_adamw(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
+template <Rule kRule>
+void with_l2(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
   std::vector<float> with_penalty(gradient.begin(), gradient.end());
   for (std::size_t i = 0; i < gradient.size(); ++i)
     with_penalty[i] += 2 * parameter.l2 * static_cast<float>(exact.value[i]);
-  adamw_rule<false>(parameter, exact, with_penalty, t);
-}
-void l2_rule_of_sgd(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
-  std::vector<float> with_penalty(gradient.begin(), gradient.end());
-  for (std::size_t i = 0; i < gradient.size(); ++i)
-    with_penalty[i] += 2 * parameter.l2 * static_cast<float>(exact.value[i]);
-  sgd_rule<false, false>(parameter, exact, with_penalty, t);
+  kRule(parameter, exact, with_penalty, t);
 }
 
 void lars_rule(const Parameter& parameter, Exact& exact, std::span<const float> gradient, int t) {
@@ -198,9 +194,9 @@ TEST(Optimizer, PenaltyOfAParameterIsAddedToItsGradient) {
   const auto penalize = [](std::vector<Parameter>& parameters) {
     for (std::size_t i = 0; i < parameters.size(); i += 2) parameters[i].l2 = static_cast<float>(kL2);
   };
-  expect_follows(SgdOptions{.weight_decay = kDecay}, l2_rule_of_sgd, penalize);
+  expect_follows(SgdOptions{.weight_decay = kDecay}, with_l2<sgd_rule<false, false>>, penalize);
   expect_follows(AdamWOptions{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = kDecay},
-                 l2_rule_of_adamw, penalize);
+                 with_l2<adamw_rule<false>>, penalize);
 }
 
 TEST(Optimizer, LarsAppliesTrustRatiosToMatricesOnly) {
@@ -228,6 +224,14 @@ TEST(Optimizer, ParametersOfNormsAreExemptFromDecayWhateverTheirShape) {
             << parameter.name << " by rule " << options.index();
     }
   }
+}
+
+TEST(Optimizer, OptionsThatGiveNoFiniteStepAreRefused) {
+  Arena arena;
+  for (const OptimizerOptions& options :
+       {OptimizerOptions(AdamWOptions{.beta1 = 1}), OptimizerOptions(AdamWOptions{.beta2 = 1}),
+        OptimizerOptions(AdamWOptions{.epsilon = 0})})
+    EXPECT_THROW(make_optimizer(arena.memory(), options), Error);
 }
 
 TEST(Optimizer, StateIsOneArenaPerName) {
