@@ -15,15 +15,10 @@ std::size_t AffineKernel::scratch_bytes() const {
 }
 
 std::string AffineKernel::choice(AffineDirection direction) const {
-  switch (direction) {
-    case AffineDirection::forward:
-      return plan_.forward.name;
-    case AffineDirection::backward_data:
-      return plan_.backward_data ? plan_.backward_data->name : "";
-    case AffineDirection::backward_weights:
-      break;
-  }
-  return plan_.backward_weights ? plan_.backward_weights->name : "";
+  if (direction == AffineDirection::forward) return plan_.forward.name;
+  const auto& backward =
+      direction == AffineDirection::backward_data ? plan_.backward_data : plan_.backward_weights;
+  return backward ? backward->name : "";
 }
 
 void AffineKernel::forward(Stream& stream, const void* input, const void* weights, const float* bias,

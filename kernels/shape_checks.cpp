@@ -23,6 +23,11 @@ void check_fused(const char* what, Activation activation) {
                   what, word_of(activation)));
 }
 
+void check_range(const char* what, double value, double most) {
+  if (value >= 0 && value <= most) return;
+  throw ConfigError(fmt::format("{} is {}, allowed is 0 to {}", what, value, most));
+}
+
 }  // namespace
 
 void check_convolution(const ConvolutionShape& s, const Layout& input) {
@@ -111,19 +116,14 @@ void check_pooling(const PoolingOptions& o, const Layout& input) {
 }
 
 void check_color_jitter(const ColorJitter& jitter, std::int64_t channels) {
-  if (!jitter.any()) return;
-  if (channels != 1 && channels != 3) {
+  if (jitter.any() && channels != 1 && channels != 3) {
     throw ConfigError(
         fmt::format("color jitter: images have {} channels, allowed are 1 (gray) and 3 (RGB)", channels));
   }
-  const auto check = [](const char* name, double amount, double most) {
-    if (amount >= 0 && amount <= most) return;
-    throw ConfigError(fmt::format("color jitter: {} is {}, allowed is 0 to {}", name, amount, most));
-  };
-  check("brightness", jitter.brightness, 100);
-  check("contrast", jitter.contrast, 100);
-  check("saturation", jitter.saturation, 100);
-  check("hue", jitter.hue, 0.5);
+  check_range("color jitter: brightness", jitter.brightness, 100);
+  check_range("color jitter: contrast", jitter.contrast, 100);
+  check_range("color jitter: saturation", jitter.saturation, 100);
+  check_range("color jitter: hue", jitter.hue, 0.5);
 }
 
 void check_output_loss(const OutputLoss& a) {
@@ -156,6 +156,9 @@ void check_image_input(const ImageInput& input) {
                     name_of(input.source)));
   }
   check_color_jitter(input.augmentation.color, input.channels);
+  check_range("image input: the probability of random erasing", input.augmentation.random_erasing, 1);
+  check_range("image input: the alpha of mixup", input.augmentation.mixup, 100);
+  check_range("image input: the alpha of cutmix", input.augmentation.cutmix, 100);
   const std::int64_t padding = input.augmentation.crop_padding;
   if (padding < 0 || padding > std::min(input.height, input.width)) {
     throw ConfigError(

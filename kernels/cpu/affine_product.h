@@ -32,7 +32,7 @@ class CpuProduct {
     AffineDirection direction = AffineDirection::forward;
     AffineDescs kept;
     std::int64_t bias_elements = 0;  // 0: none
-    // Applied to each piece of the result while it is in the cache; the kernel itself applies none.
+    // Applied to each piece of the result while it is in the cache; none if the kernel itself applies one.
     Activation activation = Activation::none;
   };
   // The implementation.

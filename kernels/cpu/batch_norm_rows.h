@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The inner loops of batch norm on the CPU, over one row of memory: `positions` groups of `lanes` adjacent
-// values, one value for each of `lanes` channels. Blocked layouts have 8 or 16 lanes, channels-last layouts
-// one per channel, plain images one. Tensors may be half, arithmetic is fp32. Compiled for several
+// values, one value for each of `lanes` channels. Blocked layouts have 4, 8 or 16 lanes, channels-last
+// layouts one per channel, plain images one. Tensors may be half, arithmetic is fp32. Compiled for several
 // instruction sets, chosen at run time.
 #pragma once
 

@@ -13,14 +13,12 @@
 
 namespace lockstep {
 
-inline bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
-
 // Calls function(std::type_identity<T>) with the T of a floating-point type. Inlined, so that the called code
 // is compiled for the caller's instruction set.
 template <typename F>
 __attribute__((always_inline)) inline void with_element(DType type, F&& function) {
-  CHECK(type == DType::f32 || is_half(type), "the element type is {}, expected fp32, fp16 or bf16",
-        name_of(type));
+  CHECK(type == DType::f32 || type == DType::f16 || type == DType::bf16,
+        "the element type is {}, expected fp32, fp16 or bf16", name_of(type));
   if (type == DType::f32) return function(std::type_identity<float>());
   if (type == DType::f16) return function(std::type_identity<Half>());
   return function(std::type_identity<BFloat16>());

@@ -15,20 +15,6 @@
 namespace lockstep {
 namespace {
 
-// Elements of a span.
-constexpr std::int64_t kSpan = 1 << 13;
-
-// Calls body(begin, count) for spans that cover all elements; bodies of different spans write different
-// elements.
-template <typename Body>
-void in_spans(std::int64_t count, Body body) {
-  if (count < kParallelElements) return body(0, count);
-  deal((count + kSpan - 1) / kSpan, [=](std::int64_t span) {
-    const std::int64_t begin = span * kSpan;
-    body(begin, std::min(kSpan, count - begin));
-  });
-}
-
 // An exponent of all ones is infinity or NaN. Tested in integers, so that floating-point compiler options
 // cannot remove the test.
 std::uint32_t not_finite(float value) {

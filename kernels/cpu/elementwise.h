@@ -4,10 +4,12 @@
 // its OpenMP team.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <omp.h>
 
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/spans.h"
 #include "kernels/elementwise.h"
 
@@ -17,6 +19,17 @@ namespace lockstep {
 constexpr std::int64_t kParallelElements = 1 << 14;
 inline int threads_for(std::int64_t elements) {
   return elements >= kParallelElements ? omp_get_max_threads() : 1;
+}
+// Calls body(begin, count) for spans that cover all elements, in parallel. Bodies of different spans must
+// write different elements.
+template <typename Body>
+void in_spans(std::int64_t elements, Body body) {
+  constexpr std::int64_t kSpan = 1 << 13;
+  if (elements < kParallelElements) return body(0, elements);
+  deal((elements + kSpan - 1) / kSpan, [=](std::int64_t span) {
+    const std::int64_t begin = span * kSpan;
+    body(begin, std::min(kSpan, elements - begin));
+  });
 }
 
 void cpu_add(const Addition& arguments);

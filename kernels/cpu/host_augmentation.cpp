@@ -61,15 +61,9 @@ void HostAugmentation::place(SampleId sample, std::span<std::uint8_t> image,
     show<1>(augment_, view, whole.data(), mask.data(), 1, kIgnoredPixel);
   }
   whole.assign(image.begin(), image.end());
-  switch (channels_) {
-    case 1:
-      return show<1>(augment_, view, whole.data(), image.data());
-    case 3:
-      return show<3>(augment_, view, whole.data(), image.data());
-    default:
-      for (std::int64_t c = 0; c < channels_; ++c)
-        show<1>(augment_, view, whole.data() + c, image.data() + c, channels_);
-  }
+  if (channels_ == 3) return show<3>(augment_, view, whole.data(), image.data());
+  for (std::int64_t c = 0; c < channels_; ++c)
+    show<1>(augment_, view, whole.data() + c, image.data() + c, channels_);
 }
 
 }  // namespace lockstep

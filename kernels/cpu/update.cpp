@@ -200,20 +200,10 @@ void run_rule(const Update& update, const LarsUpdate& lars) {
   run(update, step_of, lars.momentum_buffer);
 }
 
-// Calls body(first, count) for pieces that cover all elements.
-template <typename Body>
-void over_pieces(std::int64_t count, const Body& body) {
-  const int threads = threads_for(count);
-  deal((count + kUpdateChunk - 1) / kUpdateChunk, threads, [&](std::int64_t piece) {
-    const std::int64_t begin = piece * kUpdateChunk;
-    body(begin, std::min(kUpdateChunk, count - begin));
-  });
-}
-
 void run_average(const AverageUpdate& a) {
   if (a.control->finite == 0) return;
   const AverageStep step = AverageStep::from(*a.control, a.decay);
-  over_pieces(a.count, [&](std::int64_t begin, std::int64_t count) {
+  in_spans(a.count, [&](std::int64_t begin, std::int64_t count) {
     const float* value = a.value + begin;
     float* average = a.average + begin;
 #pragma omp simd
@@ -229,7 +219,7 @@ void CpuBackend::average_values(Stream& stream, const AverageUpdate& arguments) 
 
 void CpuBackend::swap_values(Stream& stream, const ValueSwap& arguments) {
   in_order(stream, [a = arguments] {
-    over_pieces(a.count, [&a](std::int64_t begin, std::int64_t count) {
+    in_spans(a.count, [&a](std::int64_t begin, std::int64_t count) {
       std::swap_ranges(a.values + begin, a.values + begin + count, a.others + begin);
     });
   });

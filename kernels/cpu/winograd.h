@@ -2,7 +2,7 @@
 //
 // Winograd's F(4x4, 3x3) convolution on AVX-512, AVX2 and NEON, in three directions, with a quarter of direct
 // convolution's multiplications. Processes the image in groups of tiles, so that the transformed data stay in
-// the L2 cache; with few tiles and many channels it processes the weights block by block instead.
+// the L2 cache; with many channels it processes the weights block by block instead.
 //
 // Activations are blocked by B = 16, 8 or 4 channels ([N, C/B, H, W, B]), weights are [O/B, I/B, 3, 3, B i, B
 // o]. Both may be bf16: elements are converted to fp32 when tiles are read and rounded when tiles are

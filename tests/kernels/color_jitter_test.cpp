@@ -205,6 +205,7 @@ TEST(ColorJitter, RefusesInvalidOptions) {
   const Bytes images = colorful(1, 3);
   EXPECT_THROW(jittered({.hue = 0.6}, images, samples), ConfigError);
   EXPECT_THROW(jittered({.brightness = 0.1, .contrast = -1}, images, samples), ConfigError);
+  EXPECT_THROW(jittered({.contrast = -1}, images, samples), ConfigError);
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ TEST(HostAugmentation, DoesNotEraseOrMix) {
 TEST(HostAugmentation, RefusesTheSameOptionsAsTheDevice) {
   EXPECT_THROW(HostAugmentation({.crop_padding = 9}, 8, 8, 3), ConfigError);
   EXPECT_THROW(HostAugmentation({.color = {.hue = 0.1}}, 8, 8, 2), ConfigError);
+  EXPECT_THROW(HostAugmentation({.color = {.hue = -0.1}}, 8, 8, 3), ConfigError);
   std::vector<std::uint8_t> image(5);
   EXPECT_THROW(HostAugmentation({.crop_padding = 1}, 8, 8, 3)({}, image), Error);
   image.resize(8 * 8 * 3);

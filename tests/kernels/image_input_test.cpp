@@ -307,9 +307,11 @@ TEST_F(ErasedImages, DependOnTheKey) {
   EXPECT_FALSE(std::ranges::equal(first, other, {}, &Box::top, &Box::top));
 }
 
-TEST_F(ErasedImages, RefuseInvalidSizesOfCutout) {
-  EXPECT_THROW(erased({.cutout = 65}), ConfigError);
-  EXPECT_THROW(erased({.cutout = -1}), ConfigError);
+TEST_F(ErasedImages, RefuseInvalidNumbers) {
+  for (const Augmentation& invalid :
+       {Augmentation{.cutout = 65}, Augmentation{.cutout = -1}, Augmentation{.random_erasing = -0.5},
+        Augmentation{.random_erasing = 1.5}, Augmentation{.mixup = -1}, Augmentation{.cutmix = std::nan("")}})
+    EXPECT_THROW(erased(invalid), ConfigError);
 }
 
 TEST(BetaQuantile, IsTheInverseOfTheDistributionFunction) {

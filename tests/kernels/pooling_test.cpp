@@ -41,6 +41,8 @@ void for_each_pooling(Test test) {
       }
     }
   }
+  // A global window of more places than a byte counts.
+  std::ranges::copy(layouts_for({1, 17, 16, 17}), std::back_inserter(layouts));
   Thinning thinning;
   for (const Layout& layout : layouts) {
     for (const PoolingOptions& options : windows) {

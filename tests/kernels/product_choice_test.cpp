@@ -79,6 +79,7 @@ TEST(ProductChoice, DoesNotDependOnTheNumberOfThreads) {
                                .kernel = 3,
                                .padding = 1};
   const Layout input({4, 16, 8, 8}, DType::f32);
+  const auto before = static_cast<int>(backend.batch_multiple(DType::f32));  // threads in use
   backend.set_threads(2);
   const std::string with_two = backend.identity();
   KernelChoices choices(ChooseBy::time);
@@ -88,7 +89,7 @@ TEST(ProductChoice, DoesNotDependOnTheNumberOfThreads) {
   backend.convolution(shape, input, choices);
   EXPECT_EQ(choices.progress().held, held) << "another number of threads must not cause a new contest";
   EXPECT_NE(backend.identity(), with_two) << "the identity must contain the number of threads";
-  backend.set_threads(static_cast<int>(std::thread::hardware_concurrency()));
+  backend.set_threads(before);
 }
 
 TEST(ProcessorWait, ReportsTheShareOfTimeThatThreadsWait) {
