@@ -24,7 +24,8 @@ parser.add_argument("--bin", default=str(HERE.parent / "build/cpu/bin"), help="f
 parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
 parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--only", nargs="*", default=[], help="parts to measure: step, ddp, engine, ranks, recompute, before (default: all)")
+parser.add_argument("--only", nargs="*", default=[], choices=["step", "ddp", "engine", "ranks", "recompute", "before"],
+                    help="parts to measure (default: all but before)")
 parser.add_argument("--before", nargs=2, default=["", ""], metavar=("REVISION", "BIN"),
                     help="revision and folder of an older build, with which part \"before\" compares")
 parser.add_argument("--avx2", action="store_true", help="limit both sides of part \"step\" to AVX2")

@@ -215,9 +215,9 @@ OF_PROCESSORS = ("kernels_affine_test", "kernels_norm_test", "kernels_chosen_tes
 
 def few_tests():
     """CIFAR-10 with 100 test images, for trainings whose accuracy is not measured."""
-    script = ("mkdir -p {few}/test && ln -sfn {cifar10}/train {few}/train && for class in {cifar10}/test/*; "
-              "do mkdir -p {few}/test/${{class##*/}} && find $class -type f | sort | head -10 | "
-              "xargs cp -t {few}/test/${{class##*/}}; done")
+    script = ('mkdir -p "{few}/test" && ln -sfn "{cifar10}/train" "{few}/train" && for class in "{cifar10}"/test/*; '
+              'do mkdir -p "{few}/test/${{class##*/}}" && find "$class" -type f | sort | head -10 | '
+              'xargs -d "\\n" cp -t "{few}/test/${{class##*/}}"; done')
     return Program("few test images", f"bash -c '{script}'")
 
 
@@ -261,9 +261,9 @@ def preparation():
     return [Program("nvidia-smi", f"nvidia-smi --query-gpu={query} --format=csv", gpu=False),
             Program("read libraries", f"{{python}} -c {shlex.quote(read_all)}", background=True),
             Program("unpack", "{python} -m tarfile -e {archive} {scratch}", gpu=False),
-            Program("environment", "bash -c 'source {bundle}/env.sh && env -0 >{scratch}/environment'", gpu=False),
+            Program("environment", """bash -c 'source "{bundle}/env.sh" && env -0 >"{scratch}/environment"'""", gpu=False),
             Program("unpack CIFAR-10", "{python} -m tarfile -e {cifar10_archive} {scratch}/cifar10", background=True),
-            Program("libraries", f"bash -c 'cd {{bundle}} && {trace}'", gpu=False, read=libraries),
+            Program("libraries", f"""bash -c 'cd "{{bundle}}" && {trace}'""", gpu=False, read=libraries),
             Program("lockstep info", "{bundle}/bin/lockstep info", gpu=False)]
 
 

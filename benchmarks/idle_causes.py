@@ -72,7 +72,7 @@ def cases(options, records):
              flags=["--inject", "slow:rank=0,step=1,ms=400"]),
         Case("communication", "one of two ranks is 20 ms late", {**MLP, "train.steps": 100}, ranks=2,
              flags=["--inject", "slow:rank=1,step=1,ms=20"]),
-        Case("allocation", "two ranks on one core", {**MLP, "train.batch": 256}, ranks=2, before=["taskset", "-c", "0"],
+        Case("allocation", "two ranks on one core", {**MLP, "train.batch": 256}, ranks=2, before=["taskset", "-c", str(min(os.sched_getaffinity(0)))],
              change={"before": []}),
         Case("monitoring", "an evaluation after each step", {**MLP, "run.metrics_every": 1, "train.steps": 60}),
     ]

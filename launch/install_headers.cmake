@@ -1,5 +1,5 @@
 # Installs the public headers and what they include. launch/examples/README.md describes them. Runs at install
-# time with SOURCE, the root of the sources, and FOLDER, where headers go below the prefix.
+# time with SOURCE, the root of the sources, and FOLDER, where headers go: absolute, or below the prefix.
 cmake_minimum_required(VERSION 3.25)
 set(pending
   comm/agreement.h comm/gradients/buckets.h comm/communicator.h comm/gradients/gradient_exchange.h comm/world.h
@@ -13,10 +13,11 @@ set(pending
   # Lockstep::program: own parts beside those of the lockstep program.
   launch/program/commands/commands.h launch/program/registry.h launch/program/run.h)
 set(seen ${pending})
+cmake_path(ABSOLUTE_PATH FOLDER BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
 while(pending)
   list(POP_FRONT pending header)
   get_filename_component(folder ${header} DIRECTORY)
-  file(INSTALL "${SOURCE}/${header}" DESTINATION "${CMAKE_INSTALL_PREFIX}/${FOLDER}/${folder}")
+  file(INSTALL "${SOURCE}/${header}" DESTINATION "${FOLDER}/${folder}")
   file(STRINGS "${SOURCE}/${header}" includes REGEX "^#include \"")
   foreach(line IN LISTS includes)
     string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")

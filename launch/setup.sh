@@ -2,6 +2,7 @@
 # Installs the missing Debian packages of Lockstep's build and of the array more_packages.
 # Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root and sets cores.
 set -euo pipefail
+unset CDPATH  # with it, cd may choose a folder of another clone
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(cmake ninja-build g++ openmpi-bin libopenmpi-dev libdnnl-dev libcli11-dev libtomlplusplus-dev
@@ -14,19 +15,20 @@ for package in "${packages[@]}"; do
   [[ $state == installed* ]] || missing+=("$package")  # a library of two architectures has two states
 done
 if [ ${#missing[@]} -gt 0 ]; then
-  command -v apt-get >/dev/null || {
-    echo "Not a Debian system: install ${missing[*]} by hand, then run" \
-      "cmake --preset cpu -DLOCKSTEP_TESTS=OFF && cmake --build --preset cpu" >&2
+  by_hand() {
+    echo "$1: install ${missing[*]} by hand, then run cmake --preset cpu -DLOCKSTEP_TESTS=OFF && cmake --build --preset cpu" >&2
     exit 78
   }
+  command -v apt-get >/dev/null || by_hand "Not a Debian system"
   as_root=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || { echo "As root, run: apt-get install ${missing[*]}" >&2; exit 78; }
     as_root=(sudo)
   fi
   echo "Installing ${missing[*]}"
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  "${as_root[@]}" apt-get update -qq || true  # fails also where another repository of this machine does
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+    by_hand "apt-get failed, for the reason above"
 fi
 
 # nproc returns OMP_NUM_THREADS if it is set.

@@ -118,16 +118,19 @@ bundle_mpi_libraries() {
 
 bundle_find_mpi() {
   local prefix libraries candidate python_prefix version
+  local -a moved
   candidate=$(command -v mpirun || true)
   python_prefix=$("${LOCKSTEP_PEER_PYTHON:-python3}" -c 'import sys; print(sys.prefix)' 2>/dev/null || true)
   for prefix in "${LOCKSTEP_MPI:-}" "$bundle_root/mpi" "${candidate%/bin/mpirun}" "${OPAL_PREFIX:-}" "$python_prefix" \
     /usr /usr/local /usr/lib64/openmpi /opt/openmpi /opt/hpcx/ompi /opt/amazon/openmpi; do
     if [ -z "$prefix" ] || [ ! -x "$prefix/bin/mpirun" ]; then continue; fi
     libraries=$(bundle_mpi_libraries "$prefix") || continue
-    if [ "$prefix" = "$bundle_root/mpi" ]; then export OPAL_PREFIX=$prefix PMIX_PREFIX=$prefix PRTE_PREFIX=$prefix; fi
-    version=$(LD_LIBRARY_PATH=$libraries${bundle_given_path:+:$bundle_given_path} \
+    moved=()
+    if [ "$prefix" = "$bundle_root/mpi" ]; then moved=("OPAL_PREFIX=$prefix" "PMIX_PREFIX=$prefix" "PRTE_PREFIX=$prefix"); fi
+    version=$(env "${moved[@]}" "LD_LIBRARY_PATH=$libraries${bundle_given_path:+:$bundle_given_path}" \
       "$prefix/bin/mpirun" --version 2>/dev/null || true)
     case $version in *"Open MPI"*) ;; *) continue ;; esac
+    if [ ${#moved[@]} -gt 0 ]; then export "${moved[@]}"; fi
     export LOCKSTEP_MPIRUN=$prefix/bin/mpirun
     # lockstep --ranks starts the first mpirun on the PATH.
     [ "$(command -v mpirun)" -ef "$prefix/bin/mpirun" ] || export PATH=$prefix/bin:$PATH

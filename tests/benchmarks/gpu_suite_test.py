@@ -239,7 +239,7 @@ class Rehearsal(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()) as printed, \
                 mock.patch.dict(os.environ, self.environment(), clear=True), \
                 mock.patch.object(gpu_suite.os, "killpg", kill_and_wait):
-            kit = gpu_suite.Kit(options, tempfile.mkdtemp(dir=self.folder), VirtualClock(self.hanging))
+            kit = gpu_suite.Kit(options, tempfile.mkdtemp(prefix="a blank ", dir=self.folder), VirtualClock(self.hanging))
             kit.run_plan(plan)
             kit.write_results()
             kit.keep_runs()

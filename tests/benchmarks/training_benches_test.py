@@ -89,6 +89,7 @@ class Runs(unittest.TestCase):
             command = [sys.executable, "-B", ROOT / "benchmarks/cpu_suite.py", "--bin", folder, "--json", folder / "result.json"]
             subprocess.run([*command, "--only", "engine", "recompute"], env={**os.environ, "TMPDIR": name}, capture_output=True)
             self.assertEqual(json.loads((folder / "result.json").read_text())["engine"]["ratio"], 1)
+            self.assertNotEqual(subprocess.run([*command, "--only", "no_part"], capture_output=True).returncode, 0)
 
     def test_a_part_that_fails_keeps_its_old_result(self):
         with tempfile.TemporaryDirectory() as folder:

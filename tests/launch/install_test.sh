@@ -6,6 +6,7 @@
 set -euo pipefail
 build=$1
 source=$2
+cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }  # NAME: its value in the build
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # prints REGULAR_EXPRESSION COMMAND ..: the output matches. In a pipeline `grep -q` may end the command by SIGPIPE.
@@ -13,13 +14,23 @@ prints() {
   "${@:2}" >"$work/printed" 2>&1 && grep -qE "$1" "$work/printed" || { cat "$work/printed"; return 1; }
 }
 
-# build_project SOURCE_FOLDER BUILD_FOLDER. -O0 takes the least time to compile.
+# build_project SOURCE_FOLDER BUILD_FOLDER, with the build's generator and compiler. -O0 takes the least time to compile.
 build_project() {
-  cmake -S "$1" -B "$2" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
-    -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null && cmake --build "$2"
+  cmake -S "$1" -B "$2" -G "$(cache CMAKE_GENERATOR)" -DCMAKE_CXX_COMPILER="$(cache CMAKE_CXX_COMPILER)" \
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0 -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null && cmake --build "$2"
 }
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
+# The installed program finds the libraries of the build that are outside the repository.
+IFS=: read -ra folders < <(readelf -d "$build/bin/lockstep" | sed -n 's/.*PATH).*\[\(.*\)\]$/\1/p') || true
+found=$(readelf -d "$work/prefix/bin/lockstep")
+for folder in ${folders[@]+"${folders[@]}"}; do
+  [[ $folder == "$(cache CMAKE_HOME_DIRECTORY)"/* || $found == *"$folder"* ]] || { echo "$folder is missing in: $found"; exit 1; }
+done
+# Headers may also go to an absolute folder, outside the prefix.
+cmake -DSOURCE="$(cache CMAKE_HOME_DIRECTORY)" -DFOLDER="$work/headers" -DCMAKE_INSTALL_PREFIX="$work/prefix" \
+  -P "$source/../../../launch/install_headers.cmake" >/dev/null
+[ -f "$work/headers/launch/train/trainer.h" ]
 # The examples link Lockstep::train only.
 examples=$work/examples
 build_project "$source/../../../launch/examples" "$examples" &

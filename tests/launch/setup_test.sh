@@ -17,21 +17,29 @@ source "$setup"
   source "$setup"
 )
 
-# A user who is not root, whose sudo passes no variable on, needs a package.
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 printf '#!/bin/sh\nexec env -i PATH="$PATH" "$@"\n' >"$tools/sudo"
 printf '#!/bin/sh\necho "$DEBIAN_FRONTEND $*" >>"%s/calls"\n' "$tools" >"$tools/apt-get"
 chmod +x "$tools/sudo" "$tools/apt-get"
-(
+# A user who is not root, whose sudo passes no variable on, needs a package.
+with_missing_package() (
   unset -f apt-get sudo
   id() { echo 1000; }
   PATH=$tools:$PATH
   more_packages=(no-such-package-of-debian)
   source "$setup"
-) >/dev/null
+)
+with_missing_package >/dev/null
 grep -q '^noninteractive install .*no-such-package-of-debian' "$tools/calls" ||
   { echo "setup.sh called apt-get with: $(cat "$tools/calls")"; exit 1; }
+
+# apt-get has no such package, or there is no network.
+printf '#!/bin/sh\nexit 100\n' >"$tools/apt-get"
+code=0
+with_missing_package >/dev/null 2>"$tools/said" || code=$?
+[ $code -eq 78 ] && grep -q no-such-package-of-debian "$tools/said" ||
+  { echo "setup.sh ended with exit code $code after apt-get failed: $(cat "$tools/said")"; exit 1; }
 
 # The cores that OpenMP may use are not the machine's.
 (

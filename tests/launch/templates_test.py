@@ -105,16 +105,14 @@ class Templates(unittest.TestCase):
             f"run.dir={self.run_dir}" if word.startswith("run.dir=") else word for word in words[2:]] + flags()
         for order in ((0,), (1,), (0, 1), (1, 0)):
             script = self.folder / "script.sh"
-            lines = [f"cd {self.folder}",
-                     f"mpirun --bind-to none -np 2 {shlex.join(words)} >log 2>&1 &", "job=$!",
-                     f"seen=$(cat {self.run_dir}/steps.jsonl 2>/dev/null | wc -l)",
-                     f"until [ $(cat {self.run_dir}/steps.jsonl 2>/dev/null | wc -l) -gt $seen ] || ! kill -0 $job; do "
-                     "sleep 0.05; done",
+            lines = [f"mpirun --bind-to none -np 2 {shlex.join(words)} >log 2>&1 &", "job=$!",
+                     "seen=$(cat run/steps.jsonl 2>/dev/null | wc -l)",
+                     "until [ $(cat run/steps.jsonl 2>/dev/null | wc -l) -gt $seen ] || ! kill -0 $job; do sleep 0.05; done",
                      # The next hook starts when the first one's signal has arrived.
                      *(f"{shlex.join(hooks[which])} & until grep -q SIGUSR1 log || ! kill -0 $job; do sleep 0.05; done"
                        for which in order), "wait $job"]
             script.write_text("\n".join(lines) + "\n")
-            done = subprocess.run([*apart, "timeout", "120", "bash", script], env=ENVIRONMENT, capture_output=True)
+            done = subprocess.run([*apart, "timeout", "120", "bash", script], cwd=self.folder, env=ENVIRONMENT, capture_output=True)
             # After the workers' hook the ranks may have ended when mpirun gets the signal: it then dies of the signal
             # while it cleans up. The template's restartPolicy starts the launcher again after either code.
             self.expect_saved(done.returncode, (75, 128 + signal.SIGUSR1) if order == (1, 0) else (75,))
