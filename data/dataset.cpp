@@ -6,6 +6,7 @@
 #include <optional>
 
 #define XXH_INLINE_ALL
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
 #include "core/error.h"

@@ -5,6 +5,8 @@
 #include <map>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/text/text.h"
