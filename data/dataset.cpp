@@ -5,8 +5,8 @@
 #include <array>
 #include <optional>
 
-#define XXH_INLINE_ALL
 #include <fmt/ranges.h>
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "core/error.h"

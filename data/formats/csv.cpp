@@ -45,9 +45,8 @@ DataError different_columns(const std::string& file, const std::string& first) {
 
 class RowReader {
  public:
-  // tells: log guesses.
-  RowReader(const CsvOptions& options, OnError on_error, bool tells)
-      : options_(options), on_error_(on_error), tells_(tells) {}
+  RowReader(const CsvOptions& options, OnError on_error, bool log_guesses)
+      : options_(options), on_error_(on_error), log_guesses_(log_guesses) {}
 
   // Rows whose label is no class are left out. knows(label) returns true for the classes; none: the classes
   // are all labels of these rows, except that among numbers "NA" and the like mark a missing label.
@@ -61,7 +60,7 @@ class RowReader {
       Cells cells;
       if (!file.next(cells)) throw DataError(fmt::format("{}: the file is empty", file.name()));
       const CsvColumns columns =
-          CsvColumnFinder(file.name(), first, dialect, options_.header, tells_).find(options_);
+          CsvColumnFinder(file.name(), first, dialect, options_.header, log_guesses_).find(options_);
       if (rows.name.empty()) {
         rows.name = file.name();
         rows.columns = columns;
@@ -214,7 +213,7 @@ class RowReader {
 
   const CsvOptions& options_;
   OnError on_error_;
-  bool tells_;
+  bool log_guesses_;
   std::size_t seen_ = 0;
   std::map<std::size_t, std::string> faults_;  // of rows that are left out, by their number
 };

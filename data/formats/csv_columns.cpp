@@ -23,7 +23,7 @@ constexpr std::string_view kLabelNames[] = {"label", "labels", "class", "target"
 // 2 and so on, which pandas writes for columns without names. The last three are uncertain and logged as a
 // warning; a text that occurs again in its column, such as a class "y", disproves them.
 bool has_header(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
-                CsvHeader wanted, bool tells) {
+                CsvHeader wanted, bool log_guesses) {
   if (wanted != CsvHeader::auto_) return wanted == CsvHeader::yes;
   const Cells& first = rows.front();
   const auto is_number = [&](const std::string& cell) { return number_of_cell(cell, dialect).has_value(); };
@@ -47,7 +47,7 @@ bool has_header(const std::string& file, const std::vector<Cells>& rows, const C
   for (const std::string& cell : first)
     if (is_number(cell)) counts &= cell == std::to_string(numbers++);
   if (counts && numbers >= 3) sign = "it numbers the columns";
-  if (sign != nullptr && tells) {
+  if (sign != nullptr && log_guesses) {
     log::shared_warning("{}: the first row is read as column names because {} (data.csv.header sets this)",
                         file, sign);
   }
@@ -62,9 +62,9 @@ std::string CsvColumns::describe(std::size_t column) const {
 }
 
 CsvColumnFinder::CsvColumnFinder(const std::string& file, const std::vector<Cells>& rows,
-                                 const CsvDialect& dialect, CsvHeader header, bool tells)
+                                 const CsvDialect& dialect, CsvHeader header, bool log_guesses)
     : file_(file), dialect_(dialect), cells_(rows.front().size()) {
-  if (has_header(file, rows, dialect, header, tells)) names_ = rows.front();
+  if (has_header(file, rows, dialect, header, log_guesses)) names_ = rows.front();
 }
 
 bool CsvColumnFinder::has_label(const CsvColumns& training) const {

@@ -28,9 +28,9 @@ struct CsvColumns {
 
 class CsvColumnFinder {
  public:
-  // rows: the first rows of the file, at least one. tells: guesses are logged.
+  // rows: the first rows of the file, at least one.
   CsvColumnFinder(const std::string& file, const std::vector<Cells>& rows, const CsvDialect& dialect,
-                  CsvHeader header, bool tells);
+                  CsvHeader header, bool log_guesses);
 
   // Returns true if the file has the label column; test files of competitions have none.
   bool has_label(const CsvColumns& training) const;

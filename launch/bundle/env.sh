@@ -15,7 +15,8 @@ bundle_loader_finds() {
   local folder
   local -a folders=()
   IFS=: read -r -a folders <<<"$bundle_given_path"
-  for folder in "${folders[@]}"; do
+  # The long form is for bash 4.3, where an empty list counts as unset.
+  for folder in ${folders[@]+"${folders[@]}"}; do
     if [ -n "$folder" ] && [ -e "$folder/$1" ]; then echo "$folder/$1"; return 0; fi
   done
   awk -v name="$1" '$1 == name && /x86-64|aarch64|AArch64/ { print $NF; found = 1; exit } END { exit !found }' \
@@ -127,7 +128,7 @@ bundle_find_mpi() {
     libraries=$(bundle_mpi_libraries "$prefix") || continue
     moved=()
     if [ "$prefix" = "$bundle_root/mpi" ]; then moved=("OPAL_PREFIX=$prefix" "PMIX_PREFIX=$prefix" "PRTE_PREFIX=$prefix"); fi
-    version=$(env "${moved[@]}" "LD_LIBRARY_PATH=$libraries${bundle_given_path:+:$bundle_given_path}" \
+    version=$(env ${moved[@]+"${moved[@]}"} "LD_LIBRARY_PATH=$libraries${bundle_given_path:+:$bundle_given_path}" \
       "$prefix/bin/mpirun" --version 2>/dev/null || true)
     case $version in *"Open MPI"*) ;; *) continue ;; esac
     if [ ${#moved[@]} -gt 0 ]; then export "${moved[@]}"; fi

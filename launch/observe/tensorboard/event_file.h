@@ -30,11 +30,11 @@ class EventFile {
   // other files. Throws IoError.
   static EventFile continue_after(const std::filesystem::path& folder, std::int64_t step);
 
-  // Appends one event, whole or not at all. told: scalars, histograms or a text, for event_record(). Returns
-  // 0 or an errno value.
-  template <typename Told>
-  int add(std::int64_t step, const Told& told) const {
-    return append(event_record(seconds_since_1970(), step, told));
+  // Appends one event, whole or not at all. content: scalars, histograms or a text, for event_record().
+  // Returns 0 or an errno value.
+  template <typename Content>
+  int add(std::int64_t step, const Content& content) const {
+    return path_.empty() ? 0 : append(event_record(seconds_since_1970(), step, content));
   }
 
   const std::filesystem::path& path() const { return path_; }  // empty: no file
