@@ -10,6 +10,7 @@
 #include "core/random.h"
 #include "core/tensor/buffer.h"
 #include "kernels/cpu/winograd.h"
+#include "tests/kernels/kept_threads.h"
 #include "tests/thinning.h"
 
 namespace lockstep {
@@ -58,11 +59,9 @@ TEST(Deal, SumsKeepTheirOrderOnAnyThread) {
                                .kernel = 3,
                                .padding = 1};
   if (!WinogradConvolution::supports(shape)) GTEST_SKIP() << "needs AVX2 or AVX-512";
-  const int before = omp_get_max_threads();
+  const KeptThreads kept;
   omp_set_num_threads(4);
   const WinogradConvolution convolution(shape, DType::f32);
-  omp_set_num_threads(before);
-
   const Random random(1, "deal");
   std::vector<float> x(8 * 32 * 20 * 20), y_gradient(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/kernels/kept_threads.h"
 #include "tests/kernels/planned_memory.h"
 
 namespace lockstep {
@@ -122,6 +123,7 @@ TEST(Dropout, DoesNotDependOnThreads) {
   for (std::int32_t i = 0; i < 100; ++i) test.samples.push_back({.epoch = 0, .index = i});
   const Values x = random_values(100 * 999, "x");
   Backend& backend = backend_for(Device{});
+  const KeptThreads kept;
   backend.set_threads(1);
   const Values expected = run(test, x);
   for (const int threads : {2, 3}) {

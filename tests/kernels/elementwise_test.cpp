@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
+#include "tests/kernels/kept_threads.h"
 #include "tests/kernels/planned_memory.h"
 #include "tests/thinning.h"
 
@@ -324,6 +325,7 @@ TEST_P(Elementwise, AllFiniteCombinesSeveralPieces) {
 }
 
 TEST_P(Elementwise, SumOfSquaresDoesNotDependOnThreads) {
+  const KeptThreads kept;
   std::vector<double> sums(kSquareSums, -1);
   const auto add = [&](const Values& values, Write write) {
     const GuardedMemory elements = memory(values);

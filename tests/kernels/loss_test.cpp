@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text/enum_words.h"
+#include "tests/kernels/kept_threads.h"
 #include "tests/kernels/planned_memory.h"
 #include "tests/message_of.h"
 
@@ -354,6 +355,7 @@ TEST(SoftmaxCrossEntropy, TheGradientMayReplaceTheLogitsOrBeOmitted) {
 TEST(SoftmaxCrossEntropy, ThreadsChangeNoBit) {
   const Batch batch = Batch::random(3000, 17);
   Backend& backend = backend_for(Device{});
+  const KeptThreads kept;
   backend.set_threads(1);
   const Outcome expected = batch.run();
   for (const int threads : {2, 3, 4}) {

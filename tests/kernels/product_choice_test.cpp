@@ -15,6 +15,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/processor_wait.h"
+#include "tests/kernels/kept_threads.h"
 
 namespace lockstep {
 namespace {
@@ -79,7 +80,7 @@ TEST(ProductChoice, DoesNotDependOnTheNumberOfThreads) {
                                .kernel = 3,
                                .padding = 1};
   const Layout input({4, 16, 8, 8}, DType::f32);
-  const auto before = static_cast<int>(backend.batch_multiple(DType::f32));  // threads in use
+  const KeptThreads kept;
   backend.set_threads(2);
   const std::string with_two = backend.identity();
   KernelChoices choices(ChooseBy::time);
@@ -89,7 +90,6 @@ TEST(ProductChoice, DoesNotDependOnTheNumberOfThreads) {
   backend.convolution(shape, input, choices);
   EXPECT_EQ(choices.progress().held, held) << "another number of threads must not cause a new contest";
   EXPECT_NE(backend.identity(), with_two) << "the identity must contain the number of threads";
-  backend.set_threads(before);
 }
 
 TEST(ProcessorWait, ReportsTheShareOfTimeThatThreadsWait) {

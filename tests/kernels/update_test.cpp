@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/kernels/kept_threads.h"
 #include "tests/kernels/update_fixture.h"
 
 namespace lockstep {
@@ -230,6 +231,7 @@ TEST_F(UpdateTest, EachSegmentHasItsOwnDecay) {
 }
 
 TEST_F(UpdateTest, BitsDoNotDependOnSegmentsAndThreads) {
+  const KeptThreads kept;
   constexpr std::int64_t kCount = 50001;
   const Segments one = {{.count = kCount, .weight_decay = 0.1f}};
   Segments many;
@@ -251,6 +253,7 @@ TEST_F(UpdateTest, BitsDoNotDependOnSegmentsAndThreads) {
 }
 
 TEST_F(UpdateTest, TrustRatiosDoNotDependOnThreads) {
+  const KeptThreads kept;
   constexpr std::int64_t kCount = 100001;
   const Segments segments = {{.count = kCount, .weight_decay = 0.1f, .adaptive = true}};
   std::vector<Values> results;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/naive_tree.h"
+#include "tests/kernels/kept_threads.h"
 #include "tests/launch/train/grays.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/message_of.h"
@@ -40,6 +41,7 @@ std::vector<Values> naive_delayed_sgd(const ThreadTraining& training,
                                       Evaluates where = Evaluates::at_predicted_parameters) {
   const SgdOptions& sgd = std::get<SgdOptions>(training.optimizer);
   const auto rate = static_cast<float>(training.learning_rate);
+  const KeptThreads kept_threads;
   backend_for({}).set_threads(1);
   const Grays dataset(training.image, training.samples);
   Graph graph({.batch = training.batch, .height = 8, .width = 8, .channels = 1, .classes = 4});
