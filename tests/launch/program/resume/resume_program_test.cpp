@@ -231,12 +231,12 @@ TEST(LocalSgdProgram, OneRankStopsBetweenAverages) {
 }
 
 // Both ranks take 1 s for each step after the checkpoint begins. They end once it is complete, before the
-// next checkpoint and before the first average.
+// next checkpoint and before the first average. An evaluation would also save one.
 TEST(LocalSgdProgram, ACheckpointIsCompletedBetweenAverages) {
   const Workplace workplace("local_checkpoint");
-  const Settings settings = {"model.name=cnn",  "kernels.choose=direct",   "train.average_every=1000",
-                             "train.epochs=10", "run.checkpoint_every=10", "run.grace_seconds=0.1"};
-  const std::string slow = "--inject slow:rank=0,step=11,ms=1000 --inject slow:rank=1,step=11,ms=1000";
+  const Settings settings = {"model.name=cnn",       "train.average_every=1000", "train.epochs=10",
+                             "run.evaluate_every=0", "run.checkpoint_every=100", "run.grace_seconds=0.1"};
+  const std::string slow = "--inject slow:rank=0,step=101,ms=1000 --inject slow:rank=1,step=101,ms=1000";
   const std::string saves =
       fmt::format("ls {} 2>/dev/null | grep -q '[0-9]$'", workplace.path("run/checkpoints").string());
   const ProgramResult stopped =
@@ -245,7 +245,7 @@ TEST(LocalSgdProgram, ACheckpointIsCompletedBetweenAverages) {
   EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
   const std::vector<std::string> saved = saved_checkpoints(workplace);
   ASSERT_EQ(saved.size(), 1u) << stopped.output;
-  EXPECT_TRUE(saved.front().ends_with("step-000000010")) << saved.front();
+  EXPECT_TRUE(saved.front().ends_with("step-000000100")) << saved.front();
 }
 
 }  // namespace
