@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "core/error.h"
 #include "core/text/text.h"
 #include "kernels/backend.h"
+#include "launch/program/commands/command_line.h"
 #include "launch/train/quantile.h"
 #include "launch/train/watch/waiting.h"
 
@@ -43,7 +45,9 @@ BenchProgram::~BenchProgram() = default;
 
 template <typename T>
 void BenchProgram::positive(const std::string& option, T& value, const std::string& help) {
-  app_->add_option(option, value, help)->check(CLI::PositiveNumber);
+  constexpr double kMost = std::numeric_limits<double>::max();
+  // PositiveNumber accepts NaN.
+  app_->add_option(option, value, help)->check(CLI::PositiveNumber)->check(number_between(0, kMost));
 }
 template void BenchProgram::positive(const std::string&, int&, const std::string&);
 template void BenchProgram::positive(const std::string&, std::int64_t&, const std::string&);

@@ -36,6 +36,7 @@ TEST(Measure, ToleranceFollowsTheLargestExpectedValue) {
 struct LimitedProgram {
   LimitedProgram() {
     program.positive("--steps", steps, "timed steps");
+    program.positive("--seconds", seconds, "length of a turn");
     program.not_negative("--warmup", warmup, "untimed steps");
     program.within("--threads", threads, 1, 64, "threads");
     program.one_of("--device", device, {"cpu", "cuda"}, "cpu or cuda");
@@ -53,6 +54,7 @@ struct LimitedProgram {
 
   BenchProgram program{"bench", "Measures."};
   int steps = 1;
+  double seconds = 1;
   int warmup = 1;
   std::vector<int> threads;
   std::string device;
@@ -71,6 +73,7 @@ TEST(BenchProgram, HelpShowsTypesAndLimits) {
 
 TEST(BenchProgram, RefusesValuesOutsideTheLimits) {
   EXPECT_EQ(LimitedProgram().exit_code_of({"--steps", "0"}), exit_code::usage);
+  EXPECT_EQ(LimitedProgram().exit_code_of({"--seconds", "nan"}), exit_code::usage);
   EXPECT_EQ(LimitedProgram().exit_code_of({"--warmup", "-1"}), exit_code::usage);
   EXPECT_EQ(LimitedProgram().exit_code_of({"--threads", "1", "65"}), exit_code::usage);
   EXPECT_EQ(LimitedProgram().exit_code_of({"--device", "tpu"}), exit_code::usage);

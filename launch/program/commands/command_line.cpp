@@ -2,6 +2,8 @@
 #include "launch/program/commands/command_line.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <iterator>
 
 #include <CLI/CLI.hpp>
@@ -49,11 +51,16 @@ Grammar::Grammar(const Registry& registry) {
   parsed.registry = registry;
   app.set_help_flag("-h,--help", "Print the commands and exit");
   app.require_subcommand(1);
+  // An empty argument is often a variable of a script that is not set.
+  const CLI::Validator is_given([](std::string& text) { return std::string(text.empty() ? "is empty" : ""); },
+                                "");
   for (const CommandEntry* entry : registry.commands) {
     CLI::App* command = app.add_subcommand(std::string(entry->name), std::string(entry->description));
     command->footer(std::string(entry->example));
     command->set_help_flag("-h,--help", "Print this help and exit");
     if (entry->flags != nullptr) entry->flags(*command, parsed);
+    for (CLI::Option* option : command->get_options())
+      if (option->get_positional() && option->get_required()) option->check(is_given);
     if (entry->text == nullptr) add_log_level_flag(*command, parsed);
     const bool has_own = command->get_option_no_throw("--ranks") != nullptr;  // the command defines --ranks
     if (entry->in_world != nullptr && !has_own) add_ranks_flag(*command, parsed);
@@ -90,14 +97,29 @@ std::vector<CommandHelp> Grammar::help() const {
   return all;
 }
 
+// The name of a key that the word resembles: "batch_size" of "--batch-size=3".
+std::string key_named_by(const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  std::string key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+// The word as messages show it: without the value of a secret, also where its key is misspelt.
+std::string shown_word(const std::string& word) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string::npos || !detail::is_secret(suggested_key(key_named_by(word))))
+    return detail::without_secrets(word);
+  return word.substr(0, equals + 1) + detail::shown_secret(word.substr(equals + 1));
+}
+
 // Explains an unknown flag: suggests another flag, or a key of the configuration if the command takes keys.
 std::string explain_flag(const std::string& word, const CommandHelp& command,
                          std::span<const detail::Key> keys) {
   std::vector<std::string> flags;
   for (const FlagHelp& flag : command.flags) flags.push_back(flag.names.back());
   const std::string name = word.substr(0, word.find('='));
-  std::string key_name = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-  std::ranges::replace(key_name, '-', '_');
+  const std::string key_name = key_named_by(word);
   const std::string near = nearest(name, flags);
   const std::string known = known_key(key_name, keys);
   const std::string key = !known.empty() || !near.empty() ? known : suggested_key(key_name, keys);
@@ -111,7 +133,8 @@ std::string explain_flag(const std::string& word, const CommandHelp& command,
 }
 
 // Explains a word that CLI11 could not place.
-std::string explain(const Grammar& grammar, const std::string& word) {
+std::string explain(const Grammar& grammar, const std::string& given_word) {
+  const std::string word = shown_word(given_word);
   const std::vector<CLI::App*> chosen = grammar.app.get_subcommands();
   if (chosen.empty()) {
     if (word.starts_with("-")) return fmt::format("unknown flag {}; see lockstep help", word);
@@ -121,15 +144,15 @@ std::string explain(const Grammar& grammar, const std::string& word) {
                         : fmt::format("unknown command {}{}", word, did_you_mean(near));
   }
   const std::string& name = chosen.front()->get_name();
+  const bool takes_keys = chosen.front()->get_option_no_throw("--set") != nullptr;
   if (!word.starts_with("-")) {
-    const bool is_setting = word.find('=') != std::string::npos;
+    const bool is_setting = takes_keys && word.find('=') != std::string::npos;
     return is_setting ? fmt::format("unexpected argument {}; did you mean --set {}?", word, word)
                       : fmt::format("unexpected argument {}; see lockstep help {}", word, name);
   }
   const std::vector<CommandHelp> help = grammar.help();
   std::vector<detail::Key> keys;
-  if (chosen.front()->get_option_no_throw("--set") != nullptr)
-    keys = detail::keys_of(grammar.parsed.registry);
+  if (takes_keys) keys = detail::keys_of(grammar.parsed.registry);
   return explain_flag(word, *std::ranges::find(help, name, &CommandHelp::name), keys);
 }
 
@@ -150,6 +173,15 @@ Command help_about(Grammar& grammar, const std::string& topic) {
 }
 
 }  // namespace
+
+CLI::Validator number_between(double least, double most) {
+  return CLI::Validator(
+      [range = CLI::Range(least, most)](std::string& text) {
+        const bool is_nan = std::isnan(std::strtod(text.c_str(), nullptr));
+        return is_nan ? text + " is not a number" : range(text);
+      },
+      "");
+}
 
 Command parse_command_line(int argc, const char* const* argv, const Registry& registry) {
   Grammar grammar(registry);

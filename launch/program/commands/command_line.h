@@ -11,6 +11,10 @@
 
 #include "launch/program/registry.h"
 
+namespace CLI {
+class Validator;
+}
+
 namespace lockstep {
 
 struct CommandEntry;
@@ -65,6 +69,9 @@ struct Command {
   }
   std::map<std::type_index, std::any> own_flags = {};
 };
+
+// For the check() of a flag: numbers from least to most. Refuses NaN, which CLI::Range accepts.
+CLI::Validator number_between(double least, double most);
 
 // Throws UsageError, naming the nearest command, flag or key.
 Command parse_command_line(int argc, const char* const* argv, const Registry& registry = {});

@@ -152,14 +152,14 @@ void monitor_flags(CLI::App& app, Command& command) {
   app.add_option("--every", flags.every_seconds,
                  "Sample again after this number of seconds (1 on a terminal), until no training runs")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.01, 86400.0));
+      ->check(number_between(0.01, 86400));
   app.add_option("--count", flags.count, "Number of samples, even if no training runs")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
   app.add_option("--idle", flags.idle_seconds,
                  "Name devices that a rank has held idle for this number of seconds (default: 30)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(number_between(0, 1e9));
 }
 
 }  // namespace

@@ -179,6 +179,9 @@ std::optional<toml::table> parse_toml_value(const std::string& text) {
   return table;
 }
 
+// An override as messages show it.
+std::string shown_override(const std::string& text) { return one_line(detail::without_secrets(text)); }
+
 // As parse_toml_value(), but throws ConfigError. A value other than a list, a table or a quoted string may be
 // a bare word.
 toml::table parse_value(const std::string& text, bool is_string, const std::string& override_text) {
@@ -189,7 +192,7 @@ toml::table parse_value(const std::string& text, bool is_string, const std::stri
   const bool maybe_word = word || (!delimited && !text.starts_with('[') && !text.starts_with('{'));
   if (!value && maybe_word) value = parse_toml_value(detail::quoted(text));
   if (!value)
-    throw ConfigError(fmt::format("--set {}: the value is not valid TOML", one_line(override_text)));
+    throw ConfigError(fmt::format("--set {}: the value is not valid TOML", shown_override(override_text)));
   return std::move(*value);
 }
 
@@ -280,10 +283,11 @@ class Loader {
   bool all_read_ = true;  // the file was valid TOML to its end
 };
 
-// Files are shared between users, and a secret key's value is a command that runs.
+// Files are shared between users, and a secret key's value is a command that runs. A value of another type is
+// refused here, too: other messages would show it.
 bool is_refused_in_file(const Key& key, const toml::node& node) {
   const auto value = node.value_exact<std::string>();
-  return key.secret && value && *value != "none" && *value != kRedacted;
+  return key.secret && value != "none" && value != kRedacted;
 }
 
 std::string unknown_key(const std::string& name, std::span<const Key> keys) {
@@ -373,7 +377,8 @@ void Loader::read_override(const std::string& text) {
   const std::size_t equals = text.find('=');
   const std::string name(trimmed(std::string_view(text).substr(0, equals), " \t"));
   if (equals == std::string::npos || name.empty())
-    return complaints_.add("", 0, fmt::format("--set {}: section.key=value is expected", one_line(text)));
+    return complaints_.add("", 0,
+                           fmt::format("--set {}: section.key=value is expected", shown_override(text)));
   if (name.starts_with(kLayerPrefix)) return read_layer_override(name, text.substr(equals + 1), text);
   const Key* key = find_key(name);
   if (!key) return complaints_.add("", 0, unknown_key(name, keys_));

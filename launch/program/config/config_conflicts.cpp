@@ -180,6 +180,33 @@ std::vector<std::string> conflicts_in(const Config& config) {
   return found;
 }
 
+std::vector<std::string> settings_without_effect(const Config& config) {
+  const ScheduleSettings& schedule = config.schedule;
+  // A schedule of the user's own program may use the milestones.
+  const bool uses_none = schedule.name == "constant" || schedule.name == "cosine";
+  const double last = schedule.milestones.empty() ? 0 : schedule.milestones.back();
+  struct Row {
+    bool without_effect;
+    std::string setting, with, needed;
+  };
+  const Row rows[] = {
+      {config.trainer.average_after > 0 && config.trainer.average_every <= 1, "train.average_after",
+       fmt::format("train.average_every = {}", config.trainer.average_every), "train.average_every above 1"},
+      {config.best.stop_min_delta > 0 && config.best.stop_after_epochs == 0, "run.stop_min_delta",
+       "run.stop_after_epochs = 0", "run.stop_after_epochs above 0"},
+      {last > 0 && uses_none, "schedule.milestones", fmt::format("schedule.name = \"{}\"", schedule.name),
+       "schedule.name = \"step\""},
+      {last >= static_cast<double>(config.trainer.epochs) && schedule.name == "step",
+       fmt::format("epoch {} of schedule.milestones", last),
+       fmt::format("train.epochs = {}", config.trainer.epochs), fmt::format("train.epochs above {}", last)}};
+  std::vector<std::string> found;
+  for (const Row& row : rows)
+    if (row.without_effect)
+      found.push_back(
+          fmt::format("{} has no effect with {}: remove it, or set {}", row.setting, row.with, row.needed));
+  return found;
+}
+
 bool could_turn_on(Feature feature, const Config& config) {
   const KeysOfFeatures keys = keys_of_features(config);
   return std::ranges::none_of(exclusions(), [&](const Exclusion& row) {

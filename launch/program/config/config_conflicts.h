@@ -16,6 +16,9 @@ namespace lockstep {
 // the value that it needs elsewhere, and the reason. Each value alone is valid.
 std::vector<std::string> conflicts_in(const Config& config);
 
+// A warning for each setting that has no effect, with the value that causes this and the one that it needs.
+std::vector<std::string> settings_without_effect(const Config& config);
+
 // True if the feature, which may be off, conflicts with nothing in this configuration.
 bool could_turn_on(Feature feature, const Config& config);
 

@@ -214,9 +214,11 @@ std::string shown_secret(const std::string& value) { return value == "none" ? va
 std::string without_secrets(const std::string& word) {
   for (const Key& key : keys()) {
     if (!key.secret) continue;
-    const std::size_t name = word.find(key.name), equals = word.find('=', name);
-    if (name != std::string::npos && equals != std::string::npos)
-      return word.substr(0, equals + 1) + kRedacted;
+    const std::size_t name = word.find(key.name);
+    if (name == std::string::npos) continue;
+    std::size_t end = word.find('=', name);
+    if (end == std::string::npos) end = word.find(' ', name);  // a forgotten '='
+    if (end != std::string::npos) return word.substr(0, end + 1) + kRedacted;
   }
   return word;
 }

@@ -114,7 +114,7 @@ void add_simulation_flags(CLI::App& app, Command& command) {
                  fmt::format("Factor by which compute takes longer while gradients are summed (default: "
                              "fitted to --fit, else {})",
                              kPriorStretch))
-      ->check(CLI::Range(1.0, 100.0))
+      ->check(number_between(1, 100))
       ->type_name("FACTOR");
   app.add_option(
          "--cores", flags.cores,

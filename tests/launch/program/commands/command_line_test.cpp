@@ -112,6 +112,32 @@ TEST(CommandLine, TuneTakesMinutesOrSteps) {
   EXPECT_NE(usage_error({"tune", "x", "--minutes", "1", "--steps", "9"}).find("--steps"), std::string::npos);
 }
 
+// Without --resume a new training would begin, and move the checkpoints aside.
+TEST(CommandLine, FlagsOfAResumeNeedIt) {
+  for (const char* flag : {"--resume-with=train.epochs", "--resume-size=any"}) {
+    EXPECT_NE(usage_error({"train", "x", flag}).find("--resume"), std::string::npos) << flag;
+    EXPECT_EQ(parse({"train", "x", flag, "--resume", "auto"}).name, "train") << flag;
+  }
+}
+
+TEST(CommandLine, RangesOfNumbersRefuseNan) {
+  for (const std::vector<const char*>& words : {std::vector<const char*>{"tune", "x", "--minutes", "nan"},
+                                                {"find-batch", "x", "--seconds", "nan"},
+                                                {"plan", "x", "--stretch", "nan"},
+                                                {"monitor", "--every", "nan"},
+                                                {"monitor", "--idle", "nan"}})
+    expect_parts(usage_error(words), {words[words.size() - 2]});
+}
+
+TEST(CommandLine, MessagesHideSecrets) {
+  for (const std::vector<const char*>& words : {std::vector<const char*>{"run.event_command=curl token"},
+                                                {"train", "x", "run.event_command=curl token"},
+                                                {"train", "x", "event_command=curl token"},
+                                                {"train", "x", "--event-command=curl token"},
+                                                {"train", "x", "--run.event_command=curl token"}})
+    EXPECT_EQ(usage_error(words).find("token"), std::string::npos) << usage_error(words);
+}
+
 TEST(CommandLine, WrongWordsSuggestTheNearest) {
   expect_parts(usage_error({"train", "x", "--exprot", "y"}), {"--exprot", "--export"});
   expect_parts(usage_error({"trian", "x"}), {"trian", "train"});
@@ -122,6 +148,16 @@ TEST(CommandLine, WrongWordsSuggestTheNearest) {
   const std::string init = usage_error({"init", "x", "--epochs"});
   expect_parts(init, {"--epochs", "--output"});
   EXPECT_EQ(init.find("train.epochs"), std::string::npos) << "init takes no configuration: " << init;
+  const std::string info = usage_error({"info", "train.epochs=3"});
+  expect_parts(info, {"train.epochs=3"});
+  EXPECT_EQ(info.find("--set"), std::string::npos) << "info takes no configuration: " << info;
+}
+
+// A script's variable that is not set.
+TEST(CommandLine, EmptyArgumentsAreRefused) {
+  expect_parts(usage_error({"init", ""}), {"FOLDER"});
+  expect_parts(usage_error({"pack", "x", ""}), {"FOLDER"});
+  expect_parts(usage_error({"report", "x", ""}), {"RUN"});
 }
 
 TEST(CommandLine, VersionIsPrinted) {

@@ -261,6 +261,17 @@ TEST(ConfigErrors, FileCannotSetAnEventCommand) {
             "mail me");
 }
 
+TEST(ConfigErrors, MessagesHideSecrets) {
+  const WorkingFolder folder;
+  folder.write("own.toml", "[data]\npath = \"x\"\n[run]\nevent_command = [\"curl\", \"token\"]\n");
+  for (const std::string& error :
+       {error_of("own.toml"), error_of("fashion_mnist_cnn", {"run.event_command=\"curl token"}),
+        error_of("fashion_mnist_cnn", {"run.event_command curl token"})}) {
+    expect_parts(error, {"run.event_command"});
+    EXPECT_EQ(error.find("token"), std::string::npos) << error;
+  }
+}
+
 // Copied from the command in run.json, it would silently run nothing.
 TEST(ConfigErrors, OverrideCannotSetTheWordForASecret) {
   for (const char* value : {"redacted", "\"redacted\""}) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "launch/program/config/config_conflicts.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/suggestions.h"
 #include "launch/program/own_command.h"
@@ -390,6 +391,27 @@ TEST(Config, ConflictingKeysAreNamedWithTheAllowedValue) {
                   {"train.average_every = 2", "model.sync_batch_norm = false"});
 }
 
+TEST(Config, SettingsWithoutEffectAreNamed) {
+  struct Case {
+    std::vector<std::string> overrides, named;
+  };
+  const Case cases[] = {
+      {{"train.average_after=5"}, {"train.average_after", "train.average_every = 0", "above 1"}},
+      {{"train.average_after=5", "train.average_every=2"}, {}},
+      {{"run.stop_min_delta=0.1"}, {"run.stop_min_delta", "run.stop_after_epochs = 0", "above 0"}},
+      {{"run.stop_min_delta=0.1", "run.stop_after_epochs=2"}, {}},
+      {{"schedule.milestones=[1]", "schedule.name=cosine"},
+       {"schedule.milestones", "\"cosine\"", "\"step\""}},
+      {{"schedule.milestones=[1, 4]", "schedule.name=step", "train.epochs=4"},
+       {"epoch 4 of schedule.milestones", "train.epochs = 4", "above 4"}},
+      {{"schedule.milestones=[1, 4]", "schedule.name=step", "train.epochs=5"}, {}}};
+  for (const Case& each : cases) {
+    const std::vector<std::string> found = settings_without_effect(with(each.overrides));
+    ASSERT_EQ(found.size(), each.named.empty() ? 0u : 1u) << each.overrides.front();
+    if (!found.empty()) expect_in_order(found.front(), each.named);
+  }
+}
+
 TEST(Config, MonitorPausesBetweenSamples) {
   EXPECT_EQ(with({"run.monitor_seconds=0"}).monitor_seconds, 0);
   EXPECT_EQ(with({"run.monitor_seconds=0.001"}).monitor_seconds, 0.001);
@@ -406,6 +428,7 @@ TEST(Config, RingRefusesKeysThatSynchronizeRanks) {
       {"model.sync_batch_norm=true", "model.sync_batch_norm = false"},
       {"run.checkpoint_every=10", "run.checkpoint_every = 0"},
       {"run.metrics_every=10", "run.metrics_every = 0"},
+      {"comm.check=step", "comm.check = \"plan\""},
       {"world.device=cuda", "world.device = \"cpu\""},
       {"world.device=idle", "world.device = \"cpu\""}};
   for (const auto& [other, allowed] : refused) {
@@ -598,6 +621,7 @@ TEST(Config, TextHidesSecrets) {
   for (const auto& [word, shown] :
        {std::pair{"run.event_command=curl token", "run.event_command=redacted"},
         std::pair{"--set=run.event_command = a=b", "--set=run.event_command =redacted"},
+        std::pair{"run.event_command curl token", "run.event_command redacted"},
         std::pair{"run.dir=here", "run.dir=here"}})
     EXPECT_EQ(detail::without_secrets(word), shown);
 }
