@@ -44,6 +44,7 @@ std::span<const Exclusion> exclusions() {
       {ring, checkpoint_every, "ranks synchronise only after an epoch, where run.checkpoint_minutes saves"},
       {ring, evaluations_within, "ranks synchronise only after an epoch, and are evaluated there"},
       {ring, profile, "the steps of different ranks do not correspond to each other"},
+      {ring, step_check, "ranks on a ring call no collectives in a step"},
       {ring, gpu, "neighbours read each other's parameters in host memory"},
       {staleness, reproducible, "it adds micro-batches in the memory in which late gradients are exchanged"},
       {cross_barrier, no_overlap, "otherwise gradients wait for the end of the backward pass"},

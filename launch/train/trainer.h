@@ -80,7 +80,7 @@ struct TrainerOptions {
 };
 
 // This rank's own step time in seconds, excluding waits for peers: of its thread (OwnTime) and of its GPU.
-// The first call returns 0.
+// Only differences are meaningful.
 struct OwnSeconds {
   double host = 0;
   double device = 0;
@@ -140,7 +140,8 @@ class Trainer {
   // Visits everything the next step depends on: the state of network and optimizer, the position (steps,
   // epoch, step of the epoch, seed of the sample order), the epoch's sums so far, and the number of steps
   // that were skipped in a row (max_skipped_steps). Waits for the steps under way. After a visitor that
-  // writes, training resumes from that state: bit for bit with the same options, data and ranks. Throws
+  // writes, training resumes from that state: bit for bit with the same options, data and ranks. On a GPU,
+  // restore before the first step: recorded steps and the codecs' counts of steps do not change. Throws
   // ConfigError for a state with another seed, DataError for an invalid position. Collective.
   void visit_state(StateVisitor& visitor);
   // Visits only the choice of codecs (comm.codec = "auto"), which determines the state of the exchange.
@@ -188,7 +189,7 @@ class Trainer {
   // Steps of this trainer whose results the host has read.
   std::int64_t settled_steps() const { return settled_.steps; }
   // True if the buckets still hold the gradients of the last step, times gradients_scale(). Not if later
-  // gradients or averaged parameters have overwritten them.
+  // gradients or averaged parameters have overwritten them, nor between restoring a state and the next step.
   bool holds_gradients() const;
   float gradients_scale() const { return settled_.gradients_scale; }
   // See StepClock. take_account() waits for the steps under way.
@@ -232,6 +233,7 @@ class Trainer {
     std::int64_t reported = 0;  // 1: all trained steps of the epoch are reported
     bool ended = false;
     std::int64_t enqueued = 0;  // steps by this trainer
+    std::int64_t restored = 0;  // those before a state was restored
   };
   // Steps whose results the host has read.
   struct SettledSteps {

@@ -63,7 +63,7 @@ LastStep Trainer::last_step() const {
 }
 
 bool Trainer::holds_gradients() const {
-  return position_.step > 0 && end_->holds_gradients(position_.step - 1);
+  return position_.enqueued > position_.restored && end_->holds_gradients(position_.step - 1);
 }
 
 Trainer::EpochRun Trainer::begin_run() {

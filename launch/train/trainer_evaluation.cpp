@@ -121,7 +121,8 @@ bool Trainer::evaluate_epoch(EpochRecord& record) {
 // Excludes the time of the pause from the times of the epoch's steps.
 bool Trainer::pause_to_evaluate(EpochRun& run) {
   const std::int64_t begin = now_ns();
-  const double without_core = compute_without_core();
+  const double compute_before = compute_without_core();
+  const double communication_before = communication_without_core();
   const ProcessorAccount processor = processor_account();
   const std::optional<Evaluation> evaluation = evaluate_for_observers();
   if (!evaluation) return false;
@@ -132,7 +133,8 @@ bool Trainer::pause_to_evaluate(EpochRun& run) {
   for (TrainingObserver* each : observers_) each->evaluated_within(record);
   ++run.evaluations;
   if (evaluation->metrics) run.metrics_seconds += evaluation->metrics->seconds;
-  run.compute_without_core += compute_without_core() - without_core;
+  run.compute_without_core += compute_without_core() - compute_before;
+  run.communication_without_core += communication_without_core() - communication_before;
   run.processor = run.processor - (processor - processor_account());
   run.pause_seconds += seconds_between(begin, now_ns());
   return true;

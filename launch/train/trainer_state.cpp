@@ -34,6 +34,7 @@ void Trainer::visit_state(StateVisitor& visitor) {
   visitor.value("epoch.samples", StateScope::per_rank, &settled_.losses.samples);
   visitor.value("epoch.skipped_steps", judged, &settled_.skipped);
   if (!visitor.writes()) return;
+  position_.restored = position_.enqueued;
   place_.exchange_changed = true;
   settled_.loss_scale = parts_.optimizer.read_control(stream_).loss_scale;
   settled_.epoch_begin = -1;  // the restored sums are not reset

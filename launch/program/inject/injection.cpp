@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text/named_entries.h"
@@ -87,10 +86,6 @@ Injector::Injector(std::span<const std::string> texts, Trainer& trainer, Communi
     : trainer_(trainer), host_(host), folder_(std::move(run_dir)) {
   for (const std::string& text : texts) {
     const Injection injection = parse_injection(text);
-    if (injection.rank >= host.size())
-      throw_agreed(
-          UsageError(fmt::format("--inject {}: rank {} does not exist; the job has {}, counted from 0", text,
-                                 injection.rank, counted(host.size(), "rank"))));
     planned_.push_back({injection, injection.kind->make()});
     if (host.rank() == 0) log::warning("this job injects a fault on purpose: {}", text);
   }

@@ -62,7 +62,7 @@ Injection parse_injection(const std::string& text);
 // Injects faults between the steps of a training.
 class Injector final : public TrainingObserver {
  public:
-  // Throws an agreed UsageError for a rank that does not exist.
+  // texts: as parse_injection() accepts them. A fault of a rank that does not exist never occurs.
   Injector(std::span<const std::string> texts, Trainer& trainer, Communicator& host,
            std::filesystem::path run_dir);
   void before_step() override;

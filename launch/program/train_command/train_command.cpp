@@ -23,6 +23,7 @@
 #include "launch/observe/run_files/training_reporters.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
+#include "launch/program/config/config_conflicts.h"
 #include "launch/program/devices/device_use.h"
 #include "launch/program/inject/injection.h"
 #include "launch/program/train_command/automatic_settings.h"
@@ -78,15 +79,6 @@ void warn_of_long_warmup(const Schedule& schedule) {
       schedule.warmup_steps, schedule.total_steps, schedule.at(schedule.total_steps - 1), schedule.base);
 }
 
-// A schedule of the user's own program may use the milestones.
-void warn_of_unused_milestones(const ScheduleSettings& settings) {
-  if (settings.milestones.empty() || (settings.name != "constant" && settings.name != "cosine")) return;
-  log::shared_warning(
-      "schedule.milestones has no effect with schedule.name = \"{}\": remove it, or set schedule.name = "
-      "\"step\"",
-      settings.name);
-}
-
 // Warns where model.reset_head or model.freeze is set without --init. Called before the first step.
 void warn_of_random_start(const Config& config) {
   if (config.model.reset_head != ResetHead::never)
@@ -128,13 +120,17 @@ bool begin(TrainJob& job, const Command& command, World& world) {
   return true;
 }
 
-void refuse_what_excludes_each_other(const TrainJob& job, const std::vector<std::string>& faults,
-                                     bool traced) {
+void refuse_impossible_flags(const TrainJob& job, const std::vector<std::string>& faults, bool traced) {
   if (!faults.empty() && job.config.trainer.topology == Topology::ring)
     throw_agreed(UsageError(fmt::format(
         "--inject {}: a fault needs a step that all ranks take together, but with comm.topology = \"ring\" "
         "each rank takes its own; set it to \"all\"",
         faults.front())));
+  for (const std::string& fault : faults)
+    if (const int rank = parse_injection(fault).rank; rank >= job.communicator->size())
+      throw_agreed(
+          UsageError(fmt::format("--inject {}: rank {} does not exist; the job has {}, counted from 0", fault,
+                                 rank, counted(job.communicator->size(), "rank"))));
   if (traced && job.config.profile.any())
     throw_agreed(UsageError(fmt::format(
         "--trace records all steps, and profile.active = {} some of them in other files; use only one "
@@ -162,9 +158,9 @@ void go_on_or_start(TrainJob& job, const Command& command, const World& world) {
     if (job.saved->manifest.ranks != world.size())  // for comparison with the saved one
       log::info("the digest of the resumed state is {}", digest_of(job));  // may communicate
     tell_changed_rate(*job.saved, *job.training, *job.trainer, command.registry);
-  } else {
-    choose_threads_by_trial(job, command);
   }
+  begin_report(job, world);  // after go_on_from(): a refused checkpoint changes no file of the run
+  if (!job.saved) choose_threads_by_trial(job, command);
   set_aside_others(*job.communicator, job.config.run_dir, job.saved ? &*job.saved : nullptr);
 }
 
@@ -175,7 +171,7 @@ void tell_what_trains(TrainJob& job, const Command& command, const World& world)
   report.header(header_line(job.config, world, training));
   if (const std::string rate = rate_line(job.config, training); !rate.empty()) report.line(rate);
   warn_of_long_warmup(training.schedule());
-  warn_of_unused_milestones(job.config.schedule);
+  for (const std::string& each : settings_without_effect(job.config)) log::shared_warning("{}", each);
   if (world.rank() == 0)  // only rank 0 prints it
     report.line("data: " + summary_of(training.train_set(), training.test_set()));
   if (!training.told_of_data().empty()) report.line("data: " + training.told_of_data());
@@ -196,8 +192,9 @@ void tell_what_trains(TrainJob& job, const Command& command, const World& world)
 // Reports where the training starts, and frees job.saved.
 void tell_from_where(TrainJob& job, const Command& command) {
   if (job.saved) {
-    job.report->line(fmt::format("training resumes after step {} from {}", job.saved->manifest.steps,
-                                 job.saved->folder.string()));
+    job.report->line(fmt::format(
+        "training resumes after step {} from {}{}", job.saved->manifest.steps, job.saved->folder.string(),
+        command.init.empty() ? "" : fmt::format("; --init {} has no effect", command.init)));
     job.saved.reset();
   } else if (!command.init.empty()) {
     const std::string& told = job.training->told_of_weights();
@@ -319,7 +316,8 @@ class Observers {
     if (job.config.best.keep) {
       save_best = [&job, &command](std::int64_t epoch) {
         const std::filesystem::path best = std::filesystem::path(job.config.run_dir) / kBestFile;
-        if (std::exchange(job.best_is_of_other_figure, false)) set_aside(best);
+        if (job.best_is_of_other_figure) set_aside(best);  // after an error the next best one tries it again
+        job.best_is_of_other_figure = false;
         save_evaluated(
             job, command.registry, best,
             {.metadata = {{BestKeeper::kEpochKey, std::to_string(epoch)}}, .links = Links::replace});
@@ -356,7 +354,7 @@ int train(TrainJob& job, const Command& command, World& world) {
   if (!begin(job, command, world)) return exit_code::done;
   Communicator& communicator = *job.communicator;
   const bool traced = first_rank_where(communicator, !command.trace.empty()) >= 0;
-  refuse_what_excludes_each_other(job, command.own<InjectFlags>().faults, traced);
+  refuse_impossible_flags(job, command.own<InjectFlags>().faults, traced);
   complete_config(job, command, world);
   const std::shared_ptr<MetricsOutput> metrics =
       begin_metrics_output(job.config.prometheus, job.shown->identity(), world, communicator.host());
@@ -415,21 +413,24 @@ void train_flags(CLI::App& app, Command& command) {
   app.add_option("--digest", command.digest, "Write a hash of all trained state to this file")
       ->type_name("FILE");
   auto& resume = command.own<ResumeFlags>();
-  app.add_option(
-         "--resume", resume.from,
-         "Resume from the newest checkpoint of run.dir (auto), or from a checkpoint or a run's folder "
-         "(FOLDER); never (default) starts a new training")
-      ->type_name("auto|never|FOLDER");
+  CLI::Option* from =
+      app.add_option(
+             "--resume", resume.from,
+             "Resume from the newest checkpoint of run.dir (auto), or from a checkpoint or a run's folder "
+             "(FOLDER); never (default) starts a new training")
+          ->type_name("auto|never|FOLDER");
   app.add_option(
          "--resume-size", resume.size,
          "Resume on another number of ranks than was saved: any sets train.accumulation so that a step keeps "
          "its samples, if they divide evenly; same (default) refuses")
       ->type_name("any|same")
-      ->check(CLI::IsMember({"any", "same"}));
+      ->check(CLI::IsMember({"any", "same"}))
+      ->needs(from);
   app.add_option("--resume-with", resume.with,
                  "Resume although this key differs from the saved configuration; repeatable")
       ->type_name("KEY")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->needs(from);
   app.add_option(
          "--inject", command.own<InjectFlags>().faults,
          "Inject a fault on purpose, for a drill, as KIND:rank=R,step=S, such as kill:rank=1,step=20; "

@@ -84,14 +84,22 @@ void build(TrainJob& job, const Command& command, World& world) {
                                                   .trace = !command.trace.empty() || config.profile.any(),
                                                   .kernels = saved_kernels(job),
                                                   .registry = command.registry});
-  const std::filesystem::path directory = config.run_dir;
+  TrainerOptions options = trainer_options(config);
+  options.last_good = std::filesystem::path(config.run_dir) / kLastGoodFile;
+  // Only rank 0 reports the norm. GPUs of all ranks record the same steps.
+  if (world.rank() != 0 && is_host_memory(training.network().device())) options.norm_every = 0;
+  job.trainer.emplace(training.parts(), training.schedule(), options);
+}
+
+void begin_report(TrainJob& job, const World& world) {
+  TrainingSetup& training = *job.training;
   const Terminal terminal = find_terminal();
   const TrainingLength length = training.length();
-  run_agreed(communicator, [&] {
+  run_agreed(*job.communicator, [&] {
     job.report.emplace(ReportOptions{.speaks = world.rank() == 0,
                                      .terminal = terminal.present,
                                      .columns = terminal.columns,
-                                     .directory = directory,
+                                     .directory = job.config.run_dir,
                                      .epochs = length.epochs,
                                      .steps_per_epoch = training.train_loader().steps_in_epoch(0),
                                      .total_steps = length.steps,
@@ -103,11 +111,6 @@ void build(TrainJob& job, const Command& command, World& world) {
                                      .partial_line = job.saved && keeps_partial_line(job, length),
                                      .goes_on_after_step = job.saved ? job.saved->manifest.steps : 0});
   });
-  TrainerOptions options = trainer_options(config);
-  options.last_good = directory / kLastGoodFile;
-  // Only rank 0 reports the norm. GPUs of all ranks record the same steps.
-  if (world.rank() != 0 && is_host_memory(training.network().device())) options.norm_every = 0;
-  job.trainer.emplace(training.parts(), training.schedule(), options);
 }
 
 IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor* monitor,

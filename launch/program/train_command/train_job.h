@@ -39,8 +39,8 @@ struct TrainJob {
   std::optional<ShownRank> shown;
   std::optional<ShownActivity> saving;  // while training waits for a checkpoint
   std::optional<TrainingSetup> training;
-  std::optional<Report> report;
   std::optional<Trainer> trainer;
+  std::optional<Report> report;
   std::optional<SavedTraining> saved;  // resumed training; reset once it is loaded
   std::optional<BestEvaluation> best;
   bool best_is_of_other_figure = false;  // best.safetensors was chosen by another run.stop_metric
@@ -50,9 +50,11 @@ struct TrainJob {
   std::optional<StepProfiler> profiler;
 };
 
-// Builds training, report and trainer from job.config and, if set, job.saved. Collective; throws agreed
-// errors.
+// Builds training and trainer from job.config and, if set, job.saved. Collective; throws agreed errors.
 void build(TrainJob& job, const Command& command, World& world);
+
+// Builds the report, which begins or continues the files of run_dir. Collective; throws agreed errors.
+void begin_report(TrainJob& job, const World& world);
 
 // The number of epochs whose lines metrics.jsonl keeps; nullopt where a new file begins.
 std::optional<std::int64_t> saved_epochs(const TrainJob& job);

@@ -17,7 +17,6 @@ namespace {
 using ManifestJson = nlohmann::ordered_json;
 
 constexpr const char* kManifestFormat = "lockstep checkpoint";
-constexpr int kMostManifestDepth = 3;
 constexpr std::uint64_t kMostManifestBytes = std::uint64_t{256} << 20;  // enough for a million ranks
 constexpr std::int64_t kMostShardBytes = std::int64_t{1} << 62;
 constexpr std::int64_t kMostSavedSteps = std::int64_t{1} << 52;
@@ -45,12 +44,7 @@ ManifestJson manifest_json(const Manifest& manifest) {
 
 // Refuses nesting deeper than a manifest's during parsing.
 ManifestJson parsed_manifest(std::string_view text) {
-  const auto shallow = [](int depth, ManifestJson::parse_event_t, ManifestJson&) {
-    if (depth > kMostManifestDepth)
-      throw DataError(fmt::format("its JSON has more than {} levels", kMostManifestDepth));
-    return true;
-  };
-  return ManifestJson::parse(text.begin(), text.end(), shallow);
+  return ManifestJson::parse(text.begin(), text.end(), depth_limit(3));
 }
 
 // One line without control characters, which a terminal could interpret.

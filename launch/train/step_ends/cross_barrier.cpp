@@ -5,7 +5,6 @@
 
 #include <fmt/ranges.h>
 
-#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/timeline.h"

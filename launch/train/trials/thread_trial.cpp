@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "comm/agreement.h"
-#include "core/error.h"
 #include "core/text/text.h"
 #include "core/timeline.h"
 #include "launch/train/quantile.h"

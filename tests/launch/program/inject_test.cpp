@@ -341,6 +341,8 @@ TEST(Inject, RefusesFaultsThatThisJobCannotHave) {
         run_shell(workplace.train({"train.steps=12"}, std::string("--inject ") + fault));
     EXPECT_EQ(result.exit_code, exit_code::usage) << result.output;
     EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << ":\n" << result.output;
+    const bool begins = std::string(fault).starts_with("link-down");
+    EXPECT_EQ(std::filesystem::exists(workplace.path("run/metrics.jsonl")), begins) << result.output;
   }
 }
 

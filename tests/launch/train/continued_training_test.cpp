@@ -152,7 +152,19 @@ class StopsAfter final : public TrainingObserver {
   int evaluations_ = 0;
 };
 
-// An epoch is evaluated once: where it ends, or after a resume if training was stopped exactly there.
+class ExpectsOwnGradients final : public TrainingObserver {
+ public:
+  explicit ExpectsOwnGradients(const Trainer& trainer) : trainer_(trainer) {}
+  void epoch_trained(const EpochRecord& record) override {
+    EXPECT_EQ(trainer_.holds_gradients(), record.steps > 0) << "epoch " << record.epoch;
+  }
+
+ private:
+  const Trainer& trainer_;
+};
+
+// An epoch is evaluated once: where it ends, or after a resume if training was stopped exactly there. The
+// gradients of its last step are then not known.
 TEST(ContinuedTraining, EvaluatesEachEpochOnce) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
     StopsAfter never(0);
@@ -169,7 +181,8 @@ TEST(ContinuedTraining, EvaluatesEachEpochOnce) {
       EXPECT_FALSE(first.trainer().done());
       Objects second(communicator, dataset, kSteps);
       second.go_on_from(first.state());
-      second.fit({&not_again});
+      ExpectsOwnGradients gradients(second.trainer());
+      second.fit({&not_again, &gradients});
       EXPECT_EQ(after.evaluations() + not_again.evaluations(), 3) << "stopped after " << stop;
       EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
       Objects third(communicator, dataset, kSteps);

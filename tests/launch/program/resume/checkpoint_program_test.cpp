@@ -154,8 +154,9 @@ TEST(Checkpoints, ResumeFromTheCurrentFolder) {
                                      std::pair{link.parent_path(), link.filename().string()}}) {
     const ProgramResult resumed =
         run_shell("cd " + place.string() + " && " +
-                  workplace.train(saving(12), "--resume-with train.steps --resume " + given));
+                  workplace.train(saving(12), "--init /nowhere --resume-with train.steps --resume " + given));
     EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(count(resumed.output, "--init /nowhere"), 1) << "it has no effect: " << resumed.output;
     EXPECT_TRUE(std::filesystem::exists(folder / name)) << "moved aside as if of another run: " << given;
   }
 }
@@ -231,9 +232,12 @@ TEST(Checkpoints, FewerSamplesThanTheEpochHasUsedAreRefused) {
                           "data.deviation=[]", fmt::format("data.synthetic.train_samples={}", samples)});
   };
   ASSERT_EQ(run_ranks(1, workplace.train(settings(512, 20))).exit_code, 0);
+  const std::string metrics = text_of(workplace.path("run/metrics.jsonl"));
   expect_failure(go_on(workplace, 1, settings(80, 30),
                        "--resume-with data.synthetic.train_samples --resume-with data.path"),
                  exit_code::config, {"in epoch 1", "after 20 steps", "10 steps"});
+  EXPECT_EQ(text_of(workplace.path("run/metrics.jsonl")), metrics) << "a refused resume changes no file";
+  EXPECT_FALSE(std::filesystem::exists(workplace.path("run/metrics.1.jsonl")));
 }
 
 // Half of the training has passed, whatever the number of its steps.

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
 #include "tests/comm/thread_ranks.h"
 #include "tests/message_of.h"
 

@@ -3,7 +3,6 @@
 // Gradients that are not finite: all ranks skip the same steps within the limit, and the error that ends the
 // training names the rank and the layer where it began.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
