@@ -38,7 +38,7 @@ std::int64_t BatchLimits::suited(std::int64_t batch) const {
 void BatchSearch::tell(const BatchFigure& figure) {
   const auto place = std::ranges::lower_bound(figures_, figure.batch, {}, &BatchFigure::batch);
   figures_.insert(place, figure);
-  if (!figure.measured()) limits_.most = std::min(limits_.most, figure.batch - 1);
+  if (!figure.measured()) limits_.most = std::min(limits_.most, limits_.suited(figure.batch - 1));
 }
 
 bool BatchSearch::known(std::int64_t batch) const {

@@ -51,6 +51,8 @@ class BatchSearch {
   // The batch to measure next; empty if enough is known, or if the estimated time exceeds `seconds_left`.
   std::optional<std::int64_t> next(double seconds_left) const;
   void tell(const BatchFigure& figure);
+  // The largest batch that may fit: limits.most, or less where a batch could not be trained.
+  std::int64_t most() const { return limits_.most; }
 
   // Ascending by batch.
   const std::vector<BatchFigure>& figures() const { return figures_; }

@@ -40,7 +40,6 @@ class BatchFinder {
   FoundBatch find() {
     begins("planning memory");
     const BatchLimits limits = bench_.limits();
-    found_.most = limits.most;
     found_.multiple = limits.multiple;
     found_.configured.samples = bench_.samples();
     search(limits);
@@ -75,6 +74,7 @@ class BatchFinder {
       if (teller_.measured) teller_.measured(figure);
     }
     found_.figures = search.figures();
+    found_.most = search.most();
   }
 
   // Measures the chosen batch again, because the result that selected it is biased upwards.
@@ -97,7 +97,6 @@ class BatchFinder {
   double find_most_run() {
     double seconds = 0;
     for (const BatchFigure& each : found_.figures) {
-      if (!each.measured()) found_.most = std::min(found_.most, each.batch - 1);
       if (!each.measured() || each.batch < found_.most_run) continue;
       found_.most_run = each.batch;
       seconds = found_.configured.ranks / each.samples_per_second;

@@ -32,9 +32,15 @@ struct FindBatchFlags {
   std::string out;  // empty: run.dir
 };
 
-// A rate that already follows the batch (schedule.scaling) is not scaled again.
+// A rate that already follows the batch is not scaled again.
 RateScaling scaling_of(const FindBatchFlags& flags, const Config& config) {
-  if (config.schedule.scaling != RateScaling::none) return RateScaling::none;
+  const RateScaling configured = config.schedule.scaling;
+  if (configured != RateScaling::none && !flags.scaling.empty() && flags.scaling != "none")
+    throw_agreed(UsageError(fmt::format(
+        "--scaling {}: allowed only with optimizer.scale_rate = \"none\", not \"{}\", with which the "
+        "learning rate already follows the batch; remove one of them",
+        flags.scaling, word_of(configured))));
+  if (configured != RateScaling::none) return RateScaling::none;
   if (flags.scaling.empty()) return scaling_for(config.optimizer.name);
   return value_of<RateScaling>(flags.scaling).value();
 }
@@ -137,6 +143,7 @@ int find(std::unique_ptr<Communicator>& communicator, const Command& command, Wo
   if (!config) return exit_code::done;
   require_same_flags(control, fmt::format("--seconds {} --accuracy {} --epochs {} --scaling {}",
                                           flags.seconds, flags.accuracy, flags.epochs, flags.scaling));
+  const RateScaling scaling = scaling_of(flags, *config);
   if (config->loader.batch == 0) {
     Command given = command;
     given.overrides.push_back(fmt::format("train.batch={}", kFirstBatch));
@@ -148,15 +155,16 @@ int find(std::unique_ptr<Communicator>& communicator, const Command& command, Wo
   run_agreed(control, [&] {
     if (first) folder = prepared_folder(*config, flags);
   });
-  FindBatchProgress progress(first && !flags.json, flags.seconds);
   Outcome outcome;
-  outcome.found =
-      find_batch(world, control, *config, command.registry,
-                 {.seconds = flags.seconds, .scaling = scaling_of(flags, *config)}, progress.teller());
-  if (flags.accuracy) {
-    outcome.accuracies = compare_accuracy(
-        world, *config, command.registry, batches_to_train(outcome.found), outcome.found.configured,
-        flags.epochs, [&](const std::string& what) { progress.line("training with " + what); });
+  {
+    FindBatchProgress progress(first && !flags.json, flags.seconds);  // removes its bar before the results
+    outcome.found = find_batch(world, control, *config, command.registry,
+                               {.seconds = flags.seconds, .scaling = scaling}, progress.teller());
+    if (flags.accuracy) {
+      outcome.accuracies = compare_accuracy(
+          world, *config, command.registry, batches_to_train(outcome.found), outcome.found.configured,
+          flags.epochs, [&](const std::string& what) { progress.line("training with " + what); });
+    }
   }
   run_agreed(control, [&] {
     if (first) write_and_tell(outcome, *config, command, control.size(), folder);
@@ -168,7 +176,7 @@ void find_batch_flags(CLI::App& app, Command& command) {
   add_training_flags(app, command);
   auto& flags = command.own<FindBatchFlags>();
   app.add_option("--seconds", flags.seconds, "Approximate time to measure, in seconds (default 45)")
-      ->check(CLI::Range(1.0, 100000.0))
+      ->check(number_between(1, 100000))
       ->type_name("S");
   app.add_option(
          "--scaling", flags.scaling,

@@ -16,6 +16,8 @@
 #include "core/error.h"
 #include "core/files/file_text.h"
 #include "core/text/enum_words.h"
+#include "core/text/text.h"
+#include "launch/observe/run_files/event_command.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/layer_tables.h"
 #include "launch/program/config/suggestions.h"
@@ -131,14 +133,21 @@ void SweepReader::text(const toml::node& node, const std::string& name, std::str
 void SweepReader::read_set(const toml::node& node) {
   const toml::array* list = node.as_array();
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    if (const auto each = (*list)[i].value_exact<std::string>())
-      plan_.set.push_back(*each);
-    else
+    const auto each = (*list)[i].value_exact<std::string>();
+    if (!each) {
       list = nullptr;
+    } else if (const std::string shown = detail::without_secrets(*each); shown != *each) {
+      complain(node,
+               fmt::format("sweep.set: {}: a command is not accepted from a file, which another user may "
+                           "have written; set the environment variable {}",
+                           one_line(shown), kEventCommandVariable));
+    } else {
+      plan_.set.push_back(*each);
+    }
   }
   if (list == nullptr)
     complain(node, fmt::format("sweep.set = {}: expected a list of strings, such as [\"train.epochs=3\"]",
-                               toml_value(node)));
+                               detail::without_secrets(toml_value(node))));
 }
 
 void SweepReader::read_sweep_section(const toml::table& table) {
@@ -392,13 +401,25 @@ SweepPlan SweepReader::read() {
 
 }  // namespace
 
+std::int64_t SweepPlan::integer_of(const TuneSettings& trial, const std::string& key, std::int64_t common) {
+  const auto own = trial.find(key);
+  return own == trial.end() ? common : number_from<std::int64_t>(own->second).value_or(common);
+}
+
 SweepRules SweepPlan::rules(std::int64_t slots) const {
   SweepRules rules{.objective = objective,
                    .trials = std::ssize(trials),
                    .rungs = {base.trainer.epochs},
                    .eta = eta,
                    .slots = slots};
-  if (method == SweepMethod::halving) rules.rungs = halving_rungs(base.trainer.epochs, min_epochs, eta);
+  if (method == SweepMethod::halving) {
+    rules.rungs = halving_rungs(base.trainer.epochs, min_epochs, eta);
+    return rules;
+  }
+  for (const TuneSettings& trial : trials) {
+    const std::int64_t epochs = integer_of(trial, "train.epochs", base.trainer.epochs);
+    rules.own_epochs.push_back(base.until_epoch > 0 ? std::min(epochs, base.until_epoch) : epochs);
+  }
   return rules;
 }
 

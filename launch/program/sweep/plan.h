@@ -36,6 +36,8 @@ struct SweepPlan {
   Config base;                       // with `set`, without searched settings
   std::vector<TuneSettings> trials;  // the settings that each trial changes
 
+  // A trial's own value of a key with integers, or else `common`.
+  static std::int64_t integer_of(const TuneSettings& trial, const std::string& key, std::int64_t common);
   // The rules of a search with `slots` slots.
   SweepRules rules(std::int64_t slots) const;
   // A text, for comparison, of everything but the base that determines the trials and their results.

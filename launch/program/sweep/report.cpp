@@ -92,9 +92,13 @@ std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::in
     text += fmt::format("; compared after {} of {} epochs",
                         fmt::join(rules.rungs.begin(), rules.rungs.end() - 1, ", "), rules.rungs.back());
   const std::int64_t whole = rules.trials * rules.rungs.back();
-  text += epochs == whole ? fmt::format("; {}", counted_of(epochs, "epoch"))
-                          : fmt::format("; about {}, or {} if every trial were trained to its end",
-                                        counted_of(epochs, "epoch"), thousands(static_cast<double>(whole)));
+  const bool may_end_early = plan.base.trainer.max_steps > 0 || plan.base.best.stop_after_epochs > 0 ||
+                             plan.trials.front().contains("train.steps");
+  if (rules.rungs.size() == 1 || epochs == whole)
+    text += fmt::format("; {}{}", may_end_early ? "at most " : "", counted_of(epochs, "epoch"));
+  else
+    text += fmt::format("; about {}, or {} if every trial were trained to its end",
+                        counted_of(epochs, "epoch"), thousands(static_cast<double>(whole)));
   if (epochs_done > 0) text += fmt::format("; {} already done", counted_of(epochs_done, "epoch"));
   return text;
 }

@@ -156,16 +156,12 @@ void SweepSearch::interrupted(const SweepJob& job) {
 }
 
 std::int64_t SweepSearch::expected_epochs() const {
-  std::int64_t epochs = rules_.trials * rules_.rungs.front();
+  std::int64_t epochs = 0;
+  for (std::size_t trial = 0; trial < trials_.size(); ++trial)
+    if (!trials_[trial].failed() || !trials_[trial].measures.empty())
+      epochs += rules_.own_epochs.empty() ? rules_.rungs.front() : rules_.own_epochs[trial];
   for (std::size_t rung = 1; rung < rules_.rungs.size(); ++rung)
     epochs += std::max(share_of(rung), started_in_[rung]) * epochs_in({.rung = rung});
-  return epochs;
-}
-
-std::int64_t SweepSearch::epochs_done() const {
-  std::int64_t epochs = 0;
-  for (const Trial& trial : trials_)
-    if (!trial.measures.empty()) epochs += rules_.rungs[trial.measures.size() - 1];
   return epochs;
 }
 

@@ -39,6 +39,8 @@ struct SweepRules {
   SweepObjective objective = SweepObjective::accuracy;
   std::int64_t trials = 1;
   std::vector<std::int64_t> rungs = {1};  // epochs, ascending; the last is the whole training
+  // With one rung: epochs of each trial's whole training. Empty: those of the rung.
+  std::vector<std::int64_t> own_epochs = {};
   double eta = 3;
   std::int64_t slots = 1;
 };
@@ -69,10 +71,9 @@ class SweepSearch {
 
   const SweepRules& rules() const { return rules_; }
   const std::vector<Trial>& trials() const { return trials_; }
-  // Estimated epochs of the whole search: by the share of each rung, or the trials started for it if more.
+  // Estimated epochs of the whole search: of all trials but those that failed before the first rung, then by
+  // the share of each further rung, or the trials started for it if more.
   std::int64_t expected_epochs() const;
-  // Epochs done: of each trial up to the last rung that it has reached.
-  std::int64_t epochs_done() const;
   // Trials with a measure that did not fail: those of the highest rung first, within a rung the best first.
   std::vector<std::int64_t> ranking() const;
 

@@ -133,15 +133,16 @@ void Sweep::replay() {
           fmt::format("{} records trial {}, rung {}, which this sweep does not have; set another dir in "
                       "[sweep], or remove the file to start over",
                       (folder_ / "sweep.jsonl").string(), event.job.trial, event.job.rung));
+    Account& account = accounts_[static_cast<std::size_t>(event.job.trial)];
+    account.seconds += event.interrupted_seconds;
     if (!event.end) {
-      accounts_[static_cast<std::size_t>(event.job.trial)].begun = true;
+      account.begun = true;
       search_.started(event.job, 0);
       open[event.job.trial] = event.job;
       continue;
     }
     const SweepResult& end = *event.end;
     open.erase(event.job.trial);
-    Account& account = accounts_[static_cast<std::size_t>(event.job.trial)];
     account.seconds += end.seconds;
     if (!end.problem.empty()) {
       search_.failed(event.job, end.problem);
@@ -153,7 +154,13 @@ void Sweep::replay() {
     search_.finished(event.job, end.measure, end.seconds);
   }
   for (const auto& [trial, job] : open) search_.interrupted(job);
-  epochs_before_ = search_.epochs_done();
+  epochs_before_ = epochs_done();
+}
+
+std::int64_t Sweep::epochs_done() const {
+  std::int64_t epochs = 0;
+  for (const Account& account : accounts_) epochs += account.epochs;
+  return epochs;
 }
 
 // The jobs of a killed sweep get SIGTERM and may still save: waits until they release their folders.
@@ -254,7 +261,6 @@ ChildCommand Sweep::command_of(const SweepJob& job, std::size_t slot) const {
     add({"--set", fmt::format("train.until_epoch={}", search_.rules().rungs[job.rung])});
   const Config& trial = *accounts_[static_cast<std::size_t>(job.trial)].config;
   if (!trial.checkpoints.regular()) add({"--set", kSavedAtTheEnd});
-  if (trial.busy.runs_command()) command.environment.emplace_back(kEventCommandVariable, trial.busy.command);
   if (!slots_.devices.empty()) command.environment.emplace_back("CUDA_VISIBLE_DEVICES", slots_.devices[slot]);
   return command;
 }
@@ -263,23 +269,25 @@ void Sweep::heed_end(const ChildProcesses::Ended& ended) {
   const Running running = running_.extract(ended.process).mapped();
   free_slots_.push_back(running.slot);
   last_end_ = seconds_now();
-  busy_seconds_ += last_end_ - running.since;
+  const double seconds = last_end_ - running.since;
+  busy_seconds_ += seconds;
   Account& account = accounts_[static_cast<std::size_t>(running.job.trial)];
   const bool could_go_on = ended.code == exit_code::resumable || stopped_by_ != 0;
   if (ended.code != exit_code::done && could_go_on && (stopped_by_ != 0 || ++account.stopped <= kMostStops)) {
-    account.seconds += last_end_ - running.since;
+    account.seconds += seconds;
+    journal_.interrupted(running.job, seconds);
     return search_.interrupted(running.job);
   }
   SweepResult result{.job = running.job};
   if (ended.code == exit_code::done) result = result_of(running);
   if (ended.code != exit_code::done) result.problem = problem_of(running, ended.code);
-  result.seconds = last_end_ - running.since;
+  result.seconds = seconds;
   record(std::move(result));
 }
 
 // Reads the last line of the trial's metrics.jsonl.
 SweepResult Sweep::result_of(const Running& running) const {
-  SweepResult result{.job = running.job, .epochs = search_.rules().rungs[running.job.rung]};
+  SweepResult result{.job = running.job};
   const std::filesystem::path path = folder_of(running.job.trial) / "metrics.jsonl";
   const std::string text = file_text(path);
   const std::size_t end = text.find_last_not_of('\n');
@@ -339,9 +347,9 @@ void Sweep::stop_running(int signal) {
 
 void Sweep::show_progress() {
   if (!meter_) return;
-  std::int64_t done = search_.epochs_done();
+  std::int64_t done = epochs_done();
   for (const auto& [process, running] : running_) {
-    const std::int64_t before = running.job.rung == 0 ? 0 : search_.rules().rungs[running.job.rung - 1];
+    const std::int64_t before = accounts_[static_cast<std::size_t>(running.job.trial)].epochs;
     const std::int64_t trained = lines_of(folder_of(running.job.trial) / "metrics.jsonl");
     done += std::max<std::int64_t>(0, trained - before);
   }

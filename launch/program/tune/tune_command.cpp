@@ -319,15 +319,16 @@ void tune_flags(CLI::App& app, Command& command) {
              "--minutes", flags.minutes,
              "Approximate time to measure, in minutes (default 2); the confirmation of the best settings may "
              "exceed it")
-          ->check(CLI::Range(0.01, 10000.0))
+          ->check(number_between(0.01, 10000))
           ->type_name("M");
   app.add_option("--steps", flags.steps, "Budget in training steps, including warm-up, instead of minutes")
       ->check(CLI::Range(1, 1'000'000'000))
       ->type_name("N")
       ->excludes(minutes);
   app.add_flag("--fresh", flags.fresh, "Start over, and rename the file of earlier measurements");
-  app.add_flag("--allow-inexact", flags.allow_inexact,
-               "Also try settings that change the result: other exchanges of gradients, and MPI's own sums");
+  app.add_flag(
+      "--allow-inexact", flags.allow_inexact,
+      "Also try settings that change the result: codecs of gradients between nodes, and MPI's own sums");
   app.add_option("--out", flags.out, "Folder for tuned.toml, tuned.json and tuned.svg (default: run.dir)")
       ->type_name("FOLDER");
 }

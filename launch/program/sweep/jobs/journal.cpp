@@ -76,14 +76,17 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
         throw ConfigError(fmt::format("{} belongs to another sweep ({}); {}", lines_.path().string(), differs,
                                       kSweepRemedy));
       }
-      if (json.at("event") == "finished") {
+      const std::string event = json.at("event");
+      if (event == "finished") {
         found_finish_ = true;
         continue;
       }
       const SweepJob job{.trial = json.at("trial"), .rung = json.at("rung")};
-      const bool starts = json.at("event") == "start";
-      found_.push_back({.job = job, .end = {}});
-      if (!starts) found_.back().end = result_from(json, job);
+      Event& added = found_.emplace_back(Event{.job = job});
+      if (event == "interrupted")
+        added.interrupted_seconds = json.at("seconds");
+      else if (event != "start")
+        added.end = result_from(json, job);
     }
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}:{} was not written by lockstep sweep ({}); {}", lines_.path().string(),
@@ -94,6 +97,11 @@ void SweepJournal::read(const std::string& base, const std::string& identity) {
 void SweepJournal::started(const SweepJob& job, const TuneSettings& settings) const {
   lines_.add(dumped(SweepJson{
       {"event", "start"}, {"trial", job.trial}, {"rung", job.rung}, {"settings", SweepJson(settings)}}));
+}
+
+void SweepJournal::interrupted(const SweepJob& job, double seconds) const {
+  lines_.add(dumped(
+      SweepJson{{"event", "interrupted"}, {"trial", job.trial}, {"rung", job.rung}, {"seconds", seconds}}));
 }
 
 void SweepJournal::ended(const SweepResult& result) const { lines_.add(dumped(as_json(result))); }

@@ -34,16 +34,19 @@ class SweepJournal {
   // ConfigError with the difference for a file of another sweep, DataError for any other file, and IoError.
   SweepJournal(const std::filesystem::path& path, const std::string& base, const std::string& identity);
 
-  // An event of the existing file, in order: the start of a job, or its end.
+  // An event of the existing file, in order: the start of a job, its interruption, or its end.
   struct Event {
     SweepJob job;
-    std::optional<SweepResult> end;  // nullopt: the job's start
+    std::optional<SweepResult> end = {};  // nullopt: the job's start or interruption
+    double interrupted_seconds = 0;       // duration of an interrupted job; else 0
   };
   const std::vector<Event>& found() const { return found_; }
   // True if the existing file records the end of the sweep.
   bool found_finish() const { return found_finish_; }
 
   void started(const SweepJob& job, const TuneSettings& settings) const;
+  // seconds: duration of the job.
+  void interrupted(const SweepJob& job, double seconds) const;
   void ended(const SweepResult& result) const;
   // Records the end of the sweep.
   void finished() const;

@@ -53,11 +53,8 @@ std::vector<std::string> dealt(const std::vector<std::string>& gpus, std::int64_
 // The most threads per rank that a trial sets; 0: all trials have train.threads = 0.
 std::int64_t most_threads(const SweepPlan& plan) {
   std::int64_t most = 0;
-  for (const TuneSettings& trial : plan.trials) {
-    const auto own = trial.find("train.threads");
-    most = std::max<std::int64_t>(
-        most, own == trial.end() ? plan.base.threads : number_from<std::int64_t>(own->second).value_or(0));
-  }
+  for (const TuneSettings& trial : plan.trials)
+    most = std::max(most, SweepPlan::integer_of(trial, "train.threads", plan.base.threads));
   return most;
 }
 

@@ -81,6 +81,13 @@ TEST(BatchSearch, MeasuresOnlyMultiples) {
     EXPECT_EQ(batch % 2, 0) << batch;
 }
 
+TEST(BatchSearch, LargestBatchIsBelowOneThatDidNotFit) {
+  BatchSearch search({.start = 64, .least = 2, .most = 100, .multiple = 2});
+  EXPECT_EQ(search.most(), 100);
+  search.tell({.batch = 64, .problem = "out of memory"});
+  EXPECT_EQ(search.most(), 62) << "a multiple of 2";
+}
+
 // Kernels that compute eight samples in the time of one.
 double in_eights(double batch) { return 1000 * batch / (8 * std::ceil(batch / 8)); }
 

@@ -83,6 +83,14 @@ TEST(FindBatch, PrintsJsonAloneAndCountsOnRecomputation) {
   EXPECT_FALSE(std::filesystem::exists(workplace.path("run")));
 }
 
+TEST(FindBatch, RemovesItsBarBeforeTheTable) {
+  const Workplace workplace("find_batch_terminal");
+  const ProgramResult result = run_on_terminal(find_batch(workplace, "--seconds 1"));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_TRUE(std::regex_search(result.output, std::regex(R"(finding the batch.*\n\n +batch +samples/s)")))
+      << result.output;
+}
+
 TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
   const Workplace workplace("find_batch_accuracy");
   // A rate at which every batch learns: the machine's speed decides which batches are measured.
@@ -101,6 +109,14 @@ TEST(FindBatch, TrainsEachBatchForItsAccuracy) {
       EXPECT_EQ(accuracy["equal_epochs"]["test_accuracy"], accuracy["equal_steps"]["test_accuracy"]);
     }
   }
+}
+
+TEST(FindBatch, RefusesASecondScalingOfTheRate) {
+  const Workplace workplace("find_batch_scaling");
+  expect_failure(run_shell(find_batch(workplace,
+                                      "--scaling sqrt --set optimizer.learning_rate=0.1 --set "
+                                      "optimizer.scale_rate=linear")),
+                 exit_code::usage, {"--scaling sqrt", "optimizer.scale_rate"});
 }
 
 TEST(FindBatch, ComparesAccuracyIfTheConfiguredBatchCannotBeTrained) {

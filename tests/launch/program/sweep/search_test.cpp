@@ -143,6 +143,14 @@ TEST(SweepSearch, GridAndRandomTrainEveryTrialFullyAndOnce) {
   EXPECT_EQ(sweep.ranking.front(), 3);
 }
 
+TEST(SweepSearch, CountsTheEpochsOfEachTrialThatHasNotFailed) {
+  SweepSearch search({.trials = 3, .rungs = {4}, .own_epochs = {2, 5, 4}, .slots = 1});
+  EXPECT_EQ(search.expected_epochs(), 11);
+  search.started({.trial = 1}, 0);
+  search.failed({.trial = 1}, "no room");
+  EXPECT_EQ(search.expected_epochs(), 6);
+}
+
 TEST(SweepSearch, AtLeastOneTrialIsFullyTrained) {
   for (const std::int64_t trials : {1, 2, 3, 5}) {
     const MadeUpSweep sweep =

@@ -344,7 +344,7 @@ TEST(Sweep, StopsOnASignalAndResumesFromCheckpoints) {
 }
 
 // A trial that is stopped in the evaluation of its last epoch has no step left when it is resumed.
-TEST(Sweep, ResumedTrialHasTheSpeedOfItsWholeEpoch) {
+TEST(Sweep, ResumedTrialHasTheSpeedOfItsWholeEpochAndTheTimeOfAllItsJobs) {
   const SweepPlace place("sweep_speed");
   const std::string sweep = place.command(
       "method = \"grid\"\njobs = 1\nepochs = 1\nobjective = \"samples_per_second\"", "train.seed = [1]");
@@ -355,13 +355,32 @@ TEST(Sweep, ResumedTrialHasTheSpeedOfItsWholeEpoch) {
       wait_until(fmt::format("[ -e {} ]", hold)), wait_until(fmt::format("grep -sq SIGTERM {}", output))));
   ASSERT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
   ASSERT_EQ(place.events_of("end", 0), 0) << stopped.output;
-  const ProgramResult again = run_shell(sweep);
+  EXPECT_EQ(place.events_of("interrupted", 0), 1) << stopped.output;
+  const ProgramResult again = run_shell(sweep + " --json");
   ASSERT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(place.events_of("end", 0), 1);
-  for (const nlohmann::json& event : place.events())
+  double seconds = 0;
+  for (const nlohmann::json& event : place.events()) {
+    seconds += event.value("seconds", 0.0);
     if (event.value("event", "") == "end") {
       EXPECT_GT(event.at("samples_per_second"), 0) << event;
     }
+  }
+  const auto outcome = json_of(again);
+  ASSERT_TRUE(outcome.is_object()) << again.output;
+  EXPECT_DOUBLE_EQ(outcome["trials"][0]["seconds"].get<double>(), seconds);
+}
+
+TEST(Sweep, HeaderCountsTheEpochsOfEachTrial) {
+  const SweepPlace place("sweep_epochs");
+  for (const auto& [set, epochs] : std::map<std::string, std::string>{
+           {"", " 7 epochs"}, {"train.until_epoch=3", " 5 epochs"}, {"train.steps=9", "at most 7 epochs"}}) {
+    const std::string settings = set.empty() ? "" : fmt::format("\nset = [\"{}\"]", set);
+    const ProgramResult result =
+        run_shell(place.command("method = \"grid\"" + settings, "train.epochs = [2, 5]") + " --print");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    expect_parts(result.output, {epochs});
+  }
 }
 
 TEST(Sweep, BatchIsANumberAndMayBeARange) {
@@ -409,7 +428,7 @@ TEST(Sweep, HalvingRefusesAnEarlierEndOfEachTrial) {
 TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
   const SweepPlace place("sweep_wrong");
   const std::string sweep = place.command(
-      "method = \"halvng\"\njobs = -1\nepoch = 3\nset = [\"train.bach=3\"]",
+      "method = \"halvng\"\njobs = -1\nepoch = 3\nset = [\"train.bach=3\", \"run.event_command=curl token\"]",
       "train.batch = [8, 0]\ntrain.bach = [3]\nrun.dir = [\"x\"]\nmodel.name = { min = 1, max = 2 }\n"
       "optimizer.learning_rate = { min = 0, max = 1, scale = \"log\" }\ntrain.seed = []\n"
       "optimizer.momentum = { min = 0, max = 0.9, scale = 1 }\n\"train.batch\" = [16]\n"
@@ -420,6 +439,7 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
       {4, {"sweep.method", "\"halvng\"", "grid", "random"}},
       {5, {"sweep.jobs = -1"}},
       {6, {"sweep.epoch"}},
+      {7, {"sweep.set", "run.event_command", "LOCKSTEP_EVENT_COMMAND"}},
       {9, {"train.batch = 0", "1048576"}},
       {10, {"train.bach", "train.batch"}},
       {11, {"run.dir"}},
@@ -439,6 +459,7 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
   // Allowed words are listed, and the nearest one is suggested.
   EXPECT_EQ(count(lines[4], "halving"), 2) << lines[4];
   EXPECT_EQ(count(lines[6], "epochs"), 3) << "min_epochs, too: " << lines[6];
+  EXPECT_EQ(count(refused.output, "token"), 0) << "a secret: " << refused.output;
   EXPECT_FALSE(std::filesystem::exists(place.folder()));
   const std::string folder = place.path("run").parent_path().string();
   for (const std::string& unreadable : {std::string("nowhere.toml"), folder})

@@ -22,7 +22,8 @@ std::string error_of_second_line(const std::string& line) {
 }
 
 TEST(SweepJournal, ErrorNamesTheLine) {
-  for (const char* line : {"no JSON", "{}", R"({"event":"start"})", R"({"event":"end","trial":0,"rung":0})"})
+  for (const char* line : {"no JSON", "{}", R"({"event":"start"})", R"({"event":"end","trial":0,"rung":0})",
+                           R"({"event":"interrupted","trial":0,"rung":0})"})
     expect_parts(error_of_second_line(line), {"sweep.jsonl:2 "});
 }
 
