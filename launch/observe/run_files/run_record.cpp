@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/log.h"
+#include "core/text/json_text.h"
 #include "launch/observe/run_files/run_folder.h"
 #include "launch/train/checkpoint/plain_file.h"
 
@@ -25,14 +26,9 @@ std::string text_in(const std::filesystem::path& path) {
 // Removes facts that differ between starts of the same run. JSON with more levels than a run writes is not
 // changed: writing it is recursive.
 std::string lasting_facts(const std::string& text) {
-  constexpr int kMostDepth = 100;
-  const auto shallow = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kMostDepth) throw DataError("nested too deeply");
-    return true;
-  };
   nlohmann::json facts;
   try {
-    facts = nlohmann::json::parse(text, shallow, false);
+    facts = nlohmann::json::parse(text, depth_limit(100), false);
   } catch (const DataError&) {
     return text;
   }

@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/log.h"
+#include "core/text/json_text.h"
 #include "launch/train/whole_number.h"
 
 namespace lockstep {
@@ -66,16 +67,10 @@ CacheJson to_json(const Choices& choices) {
 }
 
 // Refuses deeper nesting than kernel choices have while parsing. Throws DataError, also for invalid JSON.
-CacheJson parsed_choices(auto&& text) {
-  constexpr int kMostDepth = 3;
-  try {
-    return CacheJson::parse(text, [](int depth, CacheJson::parse_event_t, CacheJson&) {
-      if (depth > kMostDepth) throw DataError("nested too deeply");
-      return true;
-    });
-  } catch (const CacheJson::exception& error) {
-    throw DataError(error.what());
-  }
+CacheJson parsed_choices(auto&& text) try {
+  return CacheJson::parse(text, depth_limit(3));
+} catch (const CacheJson::exception& error) {
+  throw DataError(error.what());
 }
 
 constexpr std::int64_t kMostContests = 1'000'000;
@@ -151,8 +146,8 @@ Choices KernelCache::read_or_warn() const {
 }
 
 // Another process may have added choices meanwhile, even for the same keys. Of two choices the first settled
-// one is kept, or the less disturbed.
-void KernelCache::add(const Choices& made) const {
+// one is kept, or the less disturbed. A known choice for a key in `made` is unusable, so it is not kept.
+void KernelCache::add(const Choices& made, const Choices& known) const {
   const BriefLock lock(folder_ / "lock");
   if (!lock.held())
     log::warning("{}: cannot be locked; kernel choices that another job adds now may be lost",
@@ -165,6 +160,9 @@ void KernelCache::add(const Choices& made) const {
   }
   for (const auto& [key, choice] : made) {
     const auto [there, is_new] = choices.emplace(key, choice);
+    const auto unusable = known.find(key);
+    if (unusable != known.end() && unusable->second.candidate == there->second.candidate)
+      there->second = choice;
     if (is_new || there->second.settled()) continue;
     const int contests = std::max(there->second.contests, choice.contests);
     if (choice.waited < there->second.waited) there->second = choice;
@@ -189,8 +187,11 @@ void KernelCache::use(KernelChoices& choices, const std::function<void()>& plan)
   const Choices known = choices.kept();
   plan();
   Choices made = choices.kept();
-  std::erase_if(made, [&](const auto& choice) { return known.contains(choice.first); });
-  if (!made.empty()) add(made);
+  std::erase_if(made, [&](const auto& choice) {
+    const auto before = known.find(choice.first);
+    return before != known.end() && before->second.candidate == choice.second.candidate;
+  });
+  if (!made.empty()) add(made, known);
 }
 
 std::vector<KeptKernels> kept_kernels(const std::filesystem::path& folder) {

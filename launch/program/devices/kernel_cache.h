@@ -33,9 +33,9 @@ class KernelCache {
   // An empty folder: nothing is read or kept.
   KernelCache(std::filesystem::path folder, std::string identity);
 
-  // Adds the choices on disk, runs plan(), and writes the choices that plan() added. A choice made on a busy
-  // machine is in doubt: plan() makes it again if it needs it. An unusable file causes a warning and new
-  // timing, never an error; exceptions of plan() propagate.
+  // Adds the choices on disk, runs plan(), and writes the choices that plan() added, or replaced because it
+  // does not have the kernel. A choice made on a busy machine is in doubt: plan() makes it again if it needs
+  // it. An unusable file causes a warning and new timing, never an error; exceptions of plan() propagate.
   void use(KernelChoices& choices, const std::function<void()>& plan) const;
 
   const std::filesystem::path& file() const { return file_; }
@@ -44,7 +44,8 @@ class KernelCache {
   // Throws DataError for a file that holds no kernel choices.
   std::map<std::string, KernelChoice> read() const;
   std::map<std::string, KernelChoice> read_or_warn() const;
-  void add(const std::map<std::string, KernelChoice>& made) const;
+  void add(const std::map<std::string, KernelChoice>& made,
+           const std::map<std::string, KernelChoice>& known) const;
 
   std::filesystem::path folder_;
   std::string identity_;

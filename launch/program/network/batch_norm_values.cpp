@@ -19,8 +19,7 @@ std::int64_t fewest_in_tail(const BatchNormSamples& samples) {
 void require_batch_norm_values(const Graph& graph, const BatchNormSamples& samples) {
   if (samples.synchronized_ranks > 1) return;
   for (const Layer& layer : graph.layers()) {
-    const auto* options = std::get_if<BatchNormOptions>(&layer.operation);
-    if (options == nullptr || options->frozen || layer.frozen) continue;
+    if (!std::holds_alternative<BatchNormOptions>(layer.operation) || layer.frozen) continue;
     const Shape& shape = graph.shape(layer.output);
     const std::int64_t pixels = shape.elements() / (shape[0] * shape[1]);
     if (pixels > 1) continue;

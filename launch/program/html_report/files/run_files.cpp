@@ -168,15 +168,9 @@ std::vector<EventLine> read_event_lines(std::string_view text, const std::string
 }
 
 std::vector<RunFact> read_machine_facts(std::string_view text, const std::string& name) {
-  constexpr int kMostDepth = 100;  // values are copied and written recursively
-  const auto shallow = [&](int depth, nlohmann::ordered_json::parse_event_t, nlohmann::ordered_json&) {
-    if (depth > kMostDepth)
-      throw DataError(
-          fmt::format("{}:1: has more than {} levels; restore the file, or remove it", name, kMostDepth));
-    return true;
-  };
   try {
-    const auto document = nlohmann::ordered_json::parse(text.begin(), text.end(), shallow);
+    const auto document = nlohmann::ordered_json::parse(
+        text.begin(), text.end(), depth_limit(100, name + ":1:", "; restore the file, or remove it"));
     if (!document.is_object())
       throw DataError(fmt::format("{}:1: is not a JSON object; restore the file, or remove it", name));
     std::vector<RunFact> facts;

@@ -79,6 +79,22 @@ TEST_F(KernelCacheTest, BrokenFileIsReplaced) {
   }
 }
 
+// The file may be from another version of the program.
+TEST_F(KernelCacheTest, ChoiceOfAKernelThatDoesNotExistIsReplaced) {
+  const auto keep_removed = [&] {
+    KernelChoices choices(ChooseBy::time);
+    KernelCache(folder_, "library 1").use(choices, [&] { choices.keep("3x3", {.candidate = "removed"}); });
+  };
+  keep_removed();
+  EXPECT_TRUE(start("library 1", "3x3").timed);
+  EXPECT_FALSE(start("library 1", "3x3").timed);
+  EXPECT_EQ(start("library 1", "3x3").chosen, "winograd");
+  keep_removed();
+  start("library 1", "3x3", {.candidate = "winograd"},
+        [&] { start("library 1", "3x3", {.candidate = "direct"}); });
+  EXPECT_EQ(start("library 1", "3x3").chosen, "direct") << "the first of two concurrent choices";
+}
+
 TEST_F(KernelCacheTest, UnwritableFolderOnlyRepeatsTheTiming) {
   std::ofstream(folder_) << "a file where the folder should be";
   EXPECT_TRUE(start("library 1", "3x3").timed);
