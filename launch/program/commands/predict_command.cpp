@@ -33,6 +33,7 @@
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
+#include "launch/program/config/config_keys.h"
 #include "launch/program/devices/cores.h"
 #include "launch/program/devices/device_choice.h"
 #include "launch/program/network/export_facts.h"
@@ -414,12 +415,13 @@ void tell_end(std::size_t images, const Predictor& predictor, const Printer& pri
   Share all{0, 0, 0, 0};
   for (const Share& each : shares) {
     all.seconds = std::max(all.seconds, each.seconds);
-    all.busy += each.busy / static_cast<double>(shares.size());
+    all.busy += each.busy * each.seconds;  // a rank without images adds nothing
     all.undecoded += each.undecoded;
     all.not_finite += each.not_finite;
   }
   log::info("{} images in {:.2f} s: {}, busy {:.0f} %", images, all.seconds,
-            per_second(static_cast<double>(images) / all.seconds, "images"), 100 * all.busy);
+            per_second(static_cast<double>(images) / all.seconds, "images"),
+            100 * all.busy / (static_cast<double>(shares.size()) * all.seconds));
   if (all.not_finite > 0)
     throw_agreed(Error(exit_code::failed, fmt::format("{} of {} images have no class: {}; use other weights",
                                                       all.not_finite, images, kNotFinite)));
@@ -438,11 +440,13 @@ void check_mask_flags(const PredictFlags& flags, const ExportFacts& facts) {
 }
 
 int predict(const PredictFlags& flags, const Command& command, World& world, Communicator& host) {
+  std::vector<std::string> set;  // as messages show it
+  for (const std::string& each : command.overrides) set.push_back(detail::without_secrets(each));
   // Each rank reads the weights and predicts a part of the images.
   require_same_flags(host, fmt::format("\"{}\" --config \"{}\" --set {} --masks \"{}\" --batch {} --top {} "
                                        "--csv {} --logits {}",
-                                       flags.weights, flags.config, command.overrides, flags.masks,
-                                       flags.batch, flags.top, flags.csv, flags.logits));
+                                       flags.weights, flags.config, set, flags.masks, flags.batch, flags.top,
+                                       flags.csv, flags.logits));
   const Source source = find_source(flags, command, host);
   const ExportFacts& facts = source.facts;
   Config config;

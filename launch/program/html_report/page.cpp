@@ -12,6 +12,7 @@
 #include "launch/program/html_report/files/run_summary.h"
 #include "launch/program/html_report/html.h"
 #include "launch/program/html_report/run_sections.h"
+#include "launch/program/html_report/style.h"
 
 namespace lockstep {
 namespace {
@@ -119,7 +120,8 @@ std::string headline_table(const NamedRuns& named) {
 std::string legend_of_runs(const NamedRuns& named) {
   std::string html;
   for (std::size_t i = 0; i < named.names.size(); ++i)
-    html += fmt::format("<span><i class=\"{}\"></i>{}</span> ", curve_class(i), in_markup(named.names[i]));
+    html += fmt::format("<span><i class=\"{}{}\"></i>{}</span> ", curve_class(i),
+                        i >= kCurveColors ? " dashed" : "", in_markup(named.names[i]));
   return fmt::format("<p class=\"legend\">{}</p>\n", html);
 }
 

@@ -50,8 +50,11 @@ double compute_share(const StepAccount& account) {
          share_of(account, Phase::optimizer);
 }
 
-// The share of the compute phases in which compute threads had no core. 0 on GPUs.
-double coreless_share(const StepAccount& account, double busy) {
+// The share of rank 0's time in which its compute threads had no core. 0 on GPUs. Files of earlier versions
+// have only the mean of all ranks.
+double coreless_share(const RunFolder& run, const StepAccount& account) {
+  const std::vector<double> by_rank = busy_by_rank(run);
+  const double busy = by_rank.empty() ? headline_of(run).busy : by_rank.front();
   return std::isfinite(busy) ? std::max(0.0, compute_share(account) - busy) : 0;
 }
 
@@ -62,7 +65,7 @@ Phase largest_wait(const StepAccount& account) {
   return largest;
 }
 
-std::string verdict_text(const RunHeadline& headline, const StepAccount& account) {
+std::string verdict_text(const RunHeadline& headline, const StepAccount& account, double coreless) {
   std::string text;
   if (std::isfinite(headline.busy)) {
     text = fmt::format("The devices were busy for {} of the training time", percent_text(headline.busy));
@@ -74,7 +77,6 @@ std::string verdict_text(const RunHeadline& headline, const StepAccount& account
         percent_text(compute_share(account)));
   }
   const Phase wait = largest_wait(account);
-  const double coreless = coreless_share(account, headline.busy);
   if (coreless > share_of(account, wait) && coreless >= kWorthAWord) {
     return text +
            fmt::format(". In most of the rest compute threads waited for a core: about {} of the time.",
@@ -112,7 +114,7 @@ HtmlCell wide_cell(const std::string& text) {
   return {.html = fmt::format("<span class=\"wide\">{}</span>", in_markup(text))};
 }
 
-std::string account_table(const WholeAccount& whole, double busy) {
+std::string account_table(const WholeAccount& whole, double coreless) {
   HtmlTable table{.heads = {text_cell("part of rank 0\u2019s time"), number_cell("share"),
                             number_cell("per step"), number_cell("total"),
                             text_cell("what to change if it is large")}};
@@ -127,7 +129,7 @@ std::string account_table(const WholeAccount& whole, double busy) {
          number_cell(seconds_text(seconds)),
          wide_cell(remedy_for(phase))});
   }
-  if (const double coreless = coreless_share(whole.account, busy); coreless >= kWorthAWord) {
+  if (coreless >= kWorthAWord) {
     const double seconds = coreless * whole.account.total();
     table.rows.push_back({text_cell("part of compute without a core"), number_cell(percent_text(coreless)),
                           number_cell(seconds_text(seconds / whole.steps)),
@@ -245,15 +247,15 @@ std::string verdict_section(const RunFolder& run) {
   const WholeAccount whole = whole_account(run);
   if (!(whole.account.total() > 0))
     return "<div class=\"panel\"><p>No step account has been written yet.</p></div>\n";
+  const double coreless = coreless_share(run, whole.account);
   const std::string over_time = account_figure(
       run.steps.empty() ? "Step account of each epoch" : "Step account over time", account_points(run));
   return fmt::format(
       "<div class=\"panel\"><p class=\"verdict\">{}</p>\n{}<p class=\"legend\">{}</p>\n{}</div>\n"
       "<div class=\"panel\">{}</div>\n<div class=\"charts\">\n{}{}</div>\n",
-      verdict_text(headline_of(run), whole.account), account_bar(whole.account),
+      verdict_text(headline_of(run), whole.account, coreless), account_bar(whole.account),
       account_legend(whole.account), advice_html(advice_of(run), whole.account),
-      account_table(whole, headline_of(run).busy), over_time,
-      speed_charts({.runs = {&run, 1}, .names = {""}}));
+      account_table(whole, coreless), over_time, speed_charts({.runs = {&run, 1}, .names = {""}}));
 }
 
 std::string communication_section(const RunFolder& run) {

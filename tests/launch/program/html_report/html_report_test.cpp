@@ -129,6 +129,9 @@ TEST_F(RunFolders, MissingCoresAreReported) {
   const std::string page = page_of("a");
   expect_parts(verdict_on(page), {"25.0 %", "45.0 %"});
   EXPECT_TRUE(page_has(page, "<td class=\"n\">45.0 %</td>")) << "a row of the account";
+  epoch.replace(epoch.find("\"busy\":0.25"), 11, "\"busy\":0.25,\"busy_by_rank\":[0.7,0]");
+  write("a/metrics.jsonl", epoch);
+  EXPECT_FALSE(page_has(page_of("a"), "without a core")) << "only rank 1 lacks one";
 }
 
 // The epoch resumed at step 90, and its line has the account of the other ten.
@@ -344,6 +347,12 @@ TEST_F(RunFolders, RunsOfOneNameAreDistinguishedByPath) {
   for (const char* run : {"a/run", "b/run"}) write(std::string(run) + "/metrics.jsonl", kEpoch);
   const std::vector<RunFolder> runs = {read("a/run"), read("b/run")};
   EXPECT_EQ(run_names(runs)[0], (folder_.path() / "a/run").string());
+}
+
+TEST_F(RunFolders, LegendShowsWhichCurvesAreDashed) {
+  write("a/metrics.jsonl", kEpoch);
+  const std::vector<RunFolder> runs(9, read("a"));
+  EXPECT_EQ(times_on_page(report_page(runs), "<i class=\"s0 dashed\">"), 2u) << "of speed and of training";
 }
 
 TEST_F(RunFolders, TextOfFilesIsEscaped) {
