@@ -79,12 +79,13 @@ std::optional<std::uint64_t> HostLoad::read_job_ticks() const {
   return sum;
 }
 
-// Counts each byte once. Hardware transfers the bytes of bonds, bridges and vlans, and those of the
-// containers and virtual machines of this host. A container without hardware has virtual interfaces of its
-// own; one with hardware may also have a virtual one of Ethernet frames, for its default route.
-std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
+// The interfaces that together count each byte once. Hardware transfers the bytes of bonds, bridges and
+// vlans, and those of the containers and virtual machines of this host. A container without hardware has
+// virtual interfaces of its own; one with hardware may also have a virtual one, which is no tunnel, for its
+// default route.
+HostLoad::Networks HostLoad::read_networks() const {
   std::ifstream file(root_ / "proc/net/dev");
-  std::map<std::string, Traffic> interfaces;
+  Networks interfaces;
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos) continue;  // the two header lines
@@ -102,10 +103,11 @@ std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
     std::error_code error;
     return std::filesystem::exists(networks / name / link, error);
   };
-  // A tunnel (tun, WireGuard, GRE) has no Ethernet frames. Its bytes pass other interfaces.
-  const auto is_ethernet = [&](const std::string& name) {
+  // A tunnel's bytes pass other interfaces. One of Ethernet frames (tap) is found by its flags, others
+  // (WireGuard, GRE) by their type.
+  const auto is_tunnel = [&](const std::string& name) {
     constexpr std::uint64_t kEthernet = 1;  // ARPHRD_ETHER
-    return number_in(networks / name / "type").value_or(kEthernet) == kEthernet;
+    return has(name, "tun_flags") || number_in(networks / name / "type").value_or(kEthernet) != kEthernet;
   };
   std::set<std::string> routes = default_interfaces(root_ / "proc/net/route");
   bool any_hardware = false;
@@ -114,17 +116,24 @@ std::optional<HostLoad::Traffic> HostLoad::read_traffic() const {
     any_hardware = true;
     if (routes.contains(name) || has(name, "master")) routes.clear();  // the route's bytes pass this hardware
   }
-  std::optional<Traffic> sum;
-  for (const auto& [name, traffic] : interfaces) {
+  std::erase_if(interfaces, [&](const auto& interface) {
+    const std::string& name = interface.first;
     // In a virtual machine, hardware may include the bytes of its member (netvsc, net_failover).
-    const bool counts =
-        has(name, "device")
-            ? !has(name, "master/device")
-            : (!any_hardware || (routes.contains(name) && is_ethernet(name))) && !is_stacked(networks / name);
-    if (!counts) continue;
+    if (has(name, "device")) return has(name, "master/device");
+    return (any_hardware && (!routes.contains(name) || is_tunnel(name))) || is_stacked(networks / name);
+  });
+  return interfaces;
+}
+
+std::optional<HostLoad::Traffic> HostLoad::traffic_between(const Networks& before, const Networks& after) {
+  std::optional<Traffic> sum;
+  for (const auto& [name, traffic] : after) {
+    const auto found = before.find(name);
+    if (found == before.end()) continue;
+    if (traffic.received < found->second.received || traffic.sent < found->second.sent) return std::nullopt;
     if (!sum) sum = Traffic{};
-    sum->received += traffic.received;
-    sum->sent += traffic.sent;
+    sum->received += traffic.received - found->second.received;
+    sum->sent += traffic.sent - found->second.sent;
   }
   return sum;
 }
@@ -163,7 +172,7 @@ HostFigures HostLoad::sample() {
   const double seconds = std::chrono::duration<double>(now - taken_).count();
   const auto ticks = read_ticks();
   const auto job_ticks = read_job_ticks();
-  const auto traffic = read_traffic();
+  Networks networks = read_networks();
   if (ticks && ticks_ && ticks->all > ticks_->all) {
     const auto all = static_cast<double>(ticks->all - ticks_->all);
     const auto share = [&](std::uint64_t part, std::uint64_t before) {
@@ -172,11 +181,9 @@ HostFigures HostLoad::sample() {
     figures.processor = share(ticks->busy, ticks_->busy);
     if (job_ticks && job_ticks_) figures.job_processor = share(*job_ticks, *job_ticks_);
   }
-  // Counters decrease if a network device was removed or reset.
-  if (traffic && traffic_ && seconds > 0 && traffic->received >= traffic_->received &&
-      traffic->sent >= traffic_->sent) {
-    figures.network_received = static_cast<double>(traffic->received - traffic_->received) / seconds;
-    figures.network_sent = static_cast<double>(traffic->sent - traffic_->sent) / seconds;
+  if (const auto traffic = traffic_between(networks_, networks); traffic && seconds > 0) {
+    figures.network_received = static_cast<double>(traffic->received) / seconds;
+    figures.network_sent = static_cast<double>(traffic->sent) / seconds;
   }
   read_memory(figures);
   figures.joules = read_joules();
@@ -186,7 +193,7 @@ HostFigures HostLoad::sample() {
     ticks_ = ticks;
     job_ticks_ = job_ticks;
   }
-  traffic_ = traffic;
+  networks_ = std::move(networks);
   taken_ = now;
   return figures;
 }

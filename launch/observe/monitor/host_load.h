@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <sys/types.h>
@@ -45,10 +46,14 @@ class HostLoad {
   struct Traffic {
     std::uint64_t received = 0, sent = 0;
   };
+  using Networks = std::map<std::string, Traffic>;  // by interface
 
   std::optional<Ticks> read_ticks() const;
   std::optional<std::uint64_t> read_job_ticks() const;
-  std::optional<Traffic> read_traffic() const;
+  Networks read_networks() const;
+  // The sum over the interfaces that both have. Empty if there is none, or if the counters of one decreased:
+  // it was reset.
+  static std::optional<Traffic> traffic_between(const Networks& before, const Networks& after);
   void read_memory(HostFigures& figures) const;
 
   struct Package {
@@ -63,7 +68,7 @@ class HostLoad {
   Clock::time_point taken_;
   std::optional<Ticks> ticks_;
   std::optional<std::uint64_t> job_ticks_;
-  std::optional<Traffic> traffic_;
+  Networks networks_;
 };
 
 }  // namespace lockstep

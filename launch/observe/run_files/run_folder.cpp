@@ -124,7 +124,8 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   if (descriptor < 0) return errno;
   struct stat before = {};
-  int error = fstat(descriptor, &before) == 0 ? 0 : errno;
+  const bool known = fstat(descriptor, &before) == 0;
+  int error = known ? 0 : errno;
   for (std::size_t done = 0; error == 0 && done < bytes.size();) {
     const ssize_t written = write(descriptor, bytes.data() + done, bytes.size() - done);
     if (written >= 0)
@@ -132,7 +133,7 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
     else if (errno != EINTR)
       error = errno;
   }
-  if (error != 0 && ftruncate(descriptor, before.st_size) != 0)
+  if (error != 0 && known && ftruncate(descriptor, before.st_size) != 0)
     log::debug("{} ends with an incomplete record that cannot be removed", path.string());
   if (close(descriptor) != 0 && error == 0) error = errno;
   return error;

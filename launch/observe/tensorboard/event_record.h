@@ -21,8 +21,8 @@ struct Scalar {
   double value = 0;
 };
 
-// A distribution of values: counts[i] of them are above limits[i - 1] and at most limits[i]. The first bin
-// begins at min.
+// A distribution of values: counts[i] of them are at least limits[i - 1] and below limits[i]. The first bin
+// begins at min, and the last one includes its limit, max.
 struct Histogram {
   std::string tag;
   double min = 0, max = 0, sum = 0, sum_of_squares = 0;

@@ -117,6 +117,19 @@ TEST_F(HostFiles, NetworkRatesExcludeTheLoopback) {
   EXPECT_FALSE(load.sample().network_received);
 }
 
+TEST_F(HostFiles, NetworkRatesExcludeTheEarlierBytesOfAnInterfaceThatAppears) {
+  networks({{"eth0", {0, 0}}});
+  HostLoad load({}, folder_.path());
+  load.sample();
+  networks({{"eth0", {1000, 3000}}, {"eth1", {1'000'000, 0}}});
+  HostFigures figures = load.sample();
+  EXPECT_NEAR(figures.network_sent.value() / figures.network_received.value(), 3, 1e-9);
+  networks({{"eth1", {1'001'000, 5000}}});
+  figures = load.sample();
+  EXPECT_NEAR(figures.network_sent.value() / figures.network_received.value(), 5, 1e-9)
+      << "without the interface that was removed";
+}
+
 // In these tests the counted interfaces receive 1000 bytes and send 3000.
 TEST_F(HostFiles, NetworkBytesThroughBondsBridgesAndVlansCountOnce) {
   links({"eth0/device", "eth0/master", "eth1/device", "eth1/master", "bond0/lower_eth0", "bond0/lower_eth1",
@@ -133,13 +146,17 @@ TEST_F(HostFiles, NetworkBytesThroughBondsBridgesAndVlansCountOnce) {
 }
 
 TEST_F(HostFiles, NetworkBytesOfContainersAndTunnelsCountAtTheHardware) {
-  links({"eth0/device", "cali1", "tun0"});
-  const Bytes interfaces = {{"eth0", {1000, 3000}}, {"cali1", {7000, 0}}, {"tun0", {7000, 0}}};
-  default_routes({"eth0", "tun0"});
+  links({"eth0/device", "cali1", "wg0", "tap0/tun_flags"});
+  const Bytes interfaces = {
+      {"eth0", {1000, 3000}}, {"cali1", {7000, 0}}, {"wg0", {7000, 0}}, {"tap0", {7000, 0}}};
+  default_routes({"eth0", "wg0"});
   EXPECT_NEAR(sent_per_received(interfaces), 3, 1e-9);
-  default_routes({"tun0"});
-  write("sys/class/net/tun0/type", "65534\n");
-  EXPECT_NEAR(sent_per_received(interfaces), 3, 1e-9);
+  write("sys/class/net/wg0/type", "65534\n");
+  write("sys/class/net/tap0/type", "1\n");
+  for (const char* tunnel : {"wg0", "tap0"}) {
+    default_routes({tunnel});
+    EXPECT_NEAR(sent_per_received(interfaces), 3, 1e-9) << tunnel;
+  }
 }
 
 // The default route is that of a bridge of Open vSwitch, which no link connects with its members.
