@@ -23,6 +23,7 @@ NodeGroups::NodeGroups(Communicator& all, bool each_alone) : placement_(placemen
   node_ = all.split(placement_.local_size > 1 ? placement_.node : -1, placement_.local_rank);
   made_across_ = all.split(drives() ? placement_.local_rank : -1, placement_.node);
   across_ = made_across_.get();
+  for (Communicator* each : own()) each->set_call_check(all.call_check());
 }
 
 std::vector<Communicator*> NodeGroups::own() const {

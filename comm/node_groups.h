@@ -17,7 +17,8 @@ namespace lockstep {
 
 class NodeGroups {
  public:
-  // Collective. each_alone: treats every rank as a separate node. `all` outlives this.
+  // Collective. each_alone: treats every rank as a separate node. `all` outlives this. The communicators made
+  // here compare their calls as often as `all` does now.
   NodeGroups(Communicator& all, bool each_alone);
 
   const Placement& placement() const { return placement_; }

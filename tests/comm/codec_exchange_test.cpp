@@ -224,6 +224,22 @@ TEST(CodecExchange, SendsHalfTheBytesOfCompressedGradients) {
       std::vector<int>{0, 1});
 }
 
+TEST(CodecExchange, GroupsCompareCallsAsOftenAsTheCommunicator) {
+  run_thread_ranks(
+      4,
+      [](Communicator& communicator) {
+        communicator.set_call_check(CallCheck::collective);
+        std::vector<Parameter> parameters = some_parameters();
+        GradientBuckets buckets(parameters, communicator, codec_buckets(kInt8Codec));
+        const std::vector<Communicator*> groups = buckets.exchange().communicators();
+        CHECK(groups.size() == 2, "{} groups: of a node and across nodes", groups.size());
+        for (const Communicator* group : groups) CHECK(group->call_check() == CallCheck::collective);
+        run_pass(buckets, parameters, communicator.rank(), [](int, std::int64_t) { return 1.0f; });
+        agreed_gradients(communicator, parameters);
+      },
+      std::vector<int>{0, 0, 1, 1});
+}
+
 TEST(CodecExchange, NonFiniteGradientsReachTheSum) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     run_thread_ranks(
