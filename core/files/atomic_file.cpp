@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -20,11 +21,17 @@ namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 100;  // symbolic links that are followed on one path
 
+// With the mark and the number, a longer name may exceed the limit of a file system (143 bytes or more).
+constexpr std::size_t kLongestNameBytes = 100;
+
 // Random, because a process on another node that shares the folder can have the same process id.
 fs::path temporary_for(const fs::path& target) {
   std::random_device random;
   const std::uint64_t number = std::uint64_t{random()} << 32 | random();
-  return target.string() + fmt::format("{}{:016x}", kPartialMark, number);
+  const std::string name = target.filename().string();
+  return target.parent_path() / fmt::format("{}{}{:016x}",
+                                            name.size() > kLongestNameBytes ? ".lockstep" : name,
+                                            kPartialMark, number);
 }
 
 // True for a link that Linux refuses to follow if fs.protected_symlinks is set. Reading the link bypasses
@@ -64,7 +71,8 @@ fs::path end_of_links(fs::path path) {
 
 AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
   std::error_code error;
-  const fs::path whole = fs::absolute(path);
+  const fs::path whole = fs::absolute(path, error);
+  if (error) fail(error.value());
   int links_left = kMostLinks;
   if (leads_through_trap(links == Links::replace ? whole.parent_path() : whole, links_left)) {
     if (links_left < 0) fail(ELOOP);
@@ -74,15 +82,18 @@ AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
                     path.string()));
   }
   const bool replaces_link = links == Links::replace && fs::is_symlink(fs::symlink_status(whole, error));
-  target_ = replaces_link ? whole : fs::canonical(path, error);
-  if (error) target_ = end_of_links(whole);  // the file does not exist yet
-  const fs::file_status status =
-      replaces_link ? fs::file_status(fs::file_type::not_found) : fs::status(target_, error);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
-    descriptor_ = open(target_.c_str(), O_WRONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail(errno);
-    return;
+  if (!replaces_link) {
+    const fs::file_status status = fs::status(whole, error);
+    if (error == std::errc::filename_too_long) fail(ENAMETOOLONG);  // the temporary's name may be shorter
+    if (fs::exists(status) && !fs::is_regular_file(status)) {
+      // Not through canonical(): the links of /proc to pipes lead to no path.
+      descriptor_ = open(whole.c_str(), O_WRONLY | O_CLOEXEC);
+      if (descriptor_ < 0) fail(errno);
+      return;
+    }
   }
+  target_ = replaces_link ? whole : fs::canonical(whole, error);
+  if (error) target_ = end_of_links(whole);  // the file does not exist yet
   const fs::path temporary = temporary_for(target_);
   descriptor_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(errno);

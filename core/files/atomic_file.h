@@ -17,7 +17,8 @@
 
 namespace lockstep {
 
-// The mark between the path and the random number in a temporary's name.
+// The mark in a temporary's name. The file's name is before it, or ".lockstep" if that name is long, and a
+// random number after it.
 inline constexpr std::string_view kPartialMark = ".partial-";
 
 enum class Links { follow, replace };

@@ -22,7 +22,6 @@ constexpr std::uint64_t kPrefix = 8;  // the header's length
 constexpr std::uint64_t kMaxHeader = 100'000'000;
 constexpr std::size_t kMaxTensors = 1'000'000;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;  // of one tensor; no product overflows below it
-constexpr int kMaxDepth = 4;
 
 struct FileType {
   const char* name;
@@ -87,7 +86,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ != 2 || in_metadata() || (field_ != "shape" && field_ != "data_offsets")) {
       return refuse("unexpected array in the header");
     }
-    return ++depth_ <= kMaxDepth;
+    return ++depth_ > 0;
   }
   bool end_array() override { return --depth_ > 0; }
   bool string(std::string& text) override {

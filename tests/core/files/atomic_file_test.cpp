@@ -92,8 +92,21 @@ TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
   const fs::path nowhere = folder_ / "no" / "file";
   expect_io_error(nowhere, "No such file or directory", [&] { AtomicFile file(nowhere); });
   expect_io_error(folder_, "Is a directory", [&] { AtomicFile file(folder_); });
+  expect_io_error("", "Invalid argument", [] { AtomicFile file(""); });
   fs::create_symlink("file", path_);  // a loop
   expect_io_error(path_, "Too many levels of symbolic links", [&] { AtomicFile file(path_); });
+}
+
+TEST_F(AtomicFileTest, WritesEveryNameThatTheFileSystemTakes) {
+  const auto most = static_cast<std::size_t>(pathconf(folder_.c_str(), _PC_NAME_MAX));
+  for (const std::size_t length : {std::size_t{100}, std::size_t{101}, most}) {
+    const fs::path path = folder_ / std::string(length, 'n');
+    for (const char* text : {"old", "new"}) write_atomically(path, text);
+    EXPECT_EQ(file_text(path), "new") << length;
+  }
+  EXPECT_EQ(files(), 3);
+  const fs::path longer = folder_ / std::string(most + 1, 'n');
+  expect_io_error(longer, "File name too long", [&] { AtomicFile file(longer); });
 }
 
 TEST_F(AtomicFileTest, AFailedRenameRemovesTheTemporaryFile) {
@@ -136,6 +149,16 @@ TEST_F(AtomicFileTest, WritesIntoAPipe) {
   EXPECT_EQ(read, "through");
   EXPECT_TRUE(fs::is_fifo(path_));
   EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, WritesIntoAPipeThatHasNoPath) {
+  int ends[2] = {};
+  ASSERT_EQ(pipe(ends), 0);
+  write_atomically("/proc/self/fd/" + std::to_string(ends[1]), "through");  // as /dev/stdout may be
+  std::string read_text(7, ' ');
+  EXPECT_EQ(read(ends[0], read_text.data(), read_text.size()), 7);
+  EXPECT_EQ(read_text, "through");
+  for (const int end : ends) close(end);
 }
 
 TEST_F(AtomicFileTest, HasTheModeOfAnyNewFile) {
