@@ -2,7 +2,6 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include <fmt/ranges.h>
@@ -29,7 +28,6 @@
 #include "data/images/resized.h"
 #include "data/records/records.h"
 #include "data/sets/subset.h"
-#include "kernels/pixel_targets.h"
 
 namespace lockstep {
 
@@ -174,54 +172,51 @@ const std::vector<DatasetFormat>& dataset_formats() {
 
 namespace {
 
-// 10- or 12-bit values in 16-bit files become only a few 8-bit levels. A file does not say how many bits are
-// used; the check infers it from 8 images whose values are all below 2^12.
-void warn_of_low_values(const Dataset& dataset, const std::string& path) {
-  constexpr std::uint32_t kLow = 1u << 12;
-  if (dataset.coding() != ImageCoding::file) return;
-  std::uint32_t largest = 0;
+// Number of image files examined; 0 if look() returns false for one of them.
+template <typename Look>
+std::int64_t examined_files(const Dataset& dataset, Look look) {
+  std::int64_t count = 0;
+  if (dataset.coding() != ImageCoding::file) return count;
   std::vector<std::uint8_t> bytes;
   for (const std::int64_t index : some_samples(dataset.size(), 8)) {
     try {
       dataset.read_stored(index, bytes);
-      const std::optional<std::uint32_t> here = largest_16_bit_gray(path, bytes);
-      if (!here) return;
-      largest = std::max(largest, *here);
+      if (!look(bytes)) return 0;
+      ++count;
     } catch (const DataError&) {  // reported when the image is read
-      continue;
+    } catch (const IoError&) {
     }
   }
-  if (largest == 0 || largest >= kLow) return;
+  return count;
+}
+
+// Glyphs and icons often have all of their content in the transparency, which is not read.
+void warn_of_transparency(const Dataset& dataset, const std::string& path) {
+  const std::int64_t count = examined_files(dataset, [&](const std::vector<std::uint8_t>& bytes) {
+    return varies_in_transparency_only(path, bytes);
+  });
+  if (count == 0) return;
+  log::shared_warning(
+      "{}: each of {} examined training images has one colour only, because its content is in its "
+      "transparency, which is not read; write the images on a background of another colour",
+      path, count);
+}
+
+// 10- or 12-bit values in 16-bit files become only a few 8-bit levels. A file does not say how many bits are
+// used; the check infers it from 8 images whose values are all below 2^12.
+void warn_of_low_values(const Dataset& dataset, const std::string& path) {
+  constexpr std::uint32_t kLow = 1u << 12;
+  std::uint32_t largest = 0;
+  const std::int64_t count = examined_files(dataset, [&](const std::vector<std::uint8_t>& bytes) {
+    const std::optional<std::uint32_t> here = largest_16_bit_gray(path, bytes);
+    largest = std::max(largest, here.value_or(0));
+    return here.has_value();
+  });
+  if (count == 0 || largest == 0 || largest >= kLow) return;
   log::shared_warning(
       "{}: 16-bit grayscale PNG images use values up to {} of 65535, so only {} of 256 levels remain as 8 "
       "bits; write the files with values scaled to the whole range (10 bits: times 64)",
       path, largest, (largest + 128) / 257 + 1);
-}
-
-// Masks of two classes often have the values 0 and 255, but 255 is ignored by default.
-void warn_of_ignored_class(const Dataset& masks, const DatasetOptions& options) {
-  if (!masks.has_masks() || options.masks.classes < 2) return;
-  constexpr std::int64_t kMasksLookedAt = 8;
-  std::array<bool, 256> found = {};
-  std::int64_t looked_at = 0;
-  std::vector<std::uint8_t> mask;
-  for (const std::int64_t index : some_samples(masks.size(), kMasksLookedAt)) {
-    try {
-      masks.read_own_mask(index, mask);
-    } catch (const DataError&) {  // reported when the mask is read
-      continue;
-    } catch (const IoError&) {
-      continue;
-    }
-    ++looked_at;
-    for (const std::uint8_t pixel : mask) found[pixel] = true;
-  }
-  if (!found[kIgnoredPixel] || std::count(found.begin(), found.begin() + kIgnoredPixel, true) > 1) return;
-  log::shared_warning(
-      "{}: the pixels of {} examined training masks have at most one class, or the value of "
-      "data.masks.ignore_index ({}), which is ignored; if that value marks a class, write the masks with "
-      "values from 0 to {}",
-      options.path, looked_at, options.masks.ignore_index, options.masks.classes - 1);
 }
 
 std::unique_ptr<Dataset> open_split(const DatasetFormat& format, const DatasetOptions& options, Split split) {
@@ -244,7 +239,7 @@ std::unique_ptr<Dataset> in_own_sizes(const DatasetFormat& format, const Dataset
   std::unique_ptr<Dataset> dataset = open_split(format, options, share > 0 ? Split::train : split);
   if (split == Split::train) {
     warn_of_low_values(*dataset, options.path);
-    warn_of_ignored_class(*dataset, options);
+    warn_of_transparency(*dataset, options.path);
   }
   if (share > 0) dataset = side_of(std::move(dataset), split, share);
   return dataset;

@@ -80,9 +80,9 @@ void warn_of_shards(const fs::path& folder, const std::vector<fs::path>& files) 
   }
 }
 
-// Where the mark of the names begins; npos: nowhere.
+// Where the last mark of the names begins ("cells.human_train.h5" has two ".h"); npos: nowhere.
 std::size_t place_of_mark(const std::string& name, const SplitNames& names) {
-  return lower_case(name).find(names.mark);
+  return lower_case(name).rfind(names.mark);
 }
 
 // The name without the endings of copies, unfinished files and files about another file. It lists endings,

@@ -207,7 +207,7 @@ std::unique_ptr<Dataset> open_container(const DatasetOptions& options, Split spl
     std::vector<IndexedFile> files;
     for (const std::filesystem::path& named : found) {
       const std::filesystem::path path = unpacked_file(named);
-      files.push_back({.path = path, .images = format.index(path)});
+      files.push_back({.path = path, .images = format.index(path, wanted)});
       if (wanted == split && files.back().images.empty())
         log::shared_warning("{}: the file has no samples", named.string());
     }

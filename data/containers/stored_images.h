@@ -25,10 +25,10 @@ struct StoredImage {
 };
 static_assert(sizeof(StoredImage) == 24);
 
-// A container format: how to find its files, and how to index one.
+// A container format: how to find its files, and how to index one, which belongs to the split `of`.
 struct ContainerFormat {
   SplitNames names;
-  std::function<std::vector<StoredImage>(const std::filesystem::path& file)> index;
+  std::function<std::vector<StoredImage>(const std::filesystem::path& file, Split of)> index;
 };
 
 // Unpacks gzip files (data/containers/unpacked_file.h). Warns of files without samples. The shape is that of

@@ -94,6 +94,21 @@ std::optional<std::string_view> field_of(std::string_view message, std::uint64_t
 
 constexpr std::uint64_t kBytesList = 1, kInt64List = 3;  // field numbers of Feature
 
+// A list of byte strings.
+struct BytesList {
+  std::string_view first;
+  std::int64_t count = 0;
+};
+
+BytesList strings_in(std::string_view bytes_list) {
+  BytesList strings;
+  ProtoFields fields(bytes_list);
+  while (fields.next())
+    if (fields.number() == 1 && fields.text().data() != nullptr && strings.count++ == 0)
+      strings.first = fields.text();
+  return strings;
+}
+
 // A list of whole numbers.
 struct Int64List {
   std::int64_t first = 0, count = 0;
@@ -120,10 +135,10 @@ Int64List numbers_in(std::string_view int64_list) {
 }
 
 struct Example {
-  std::optional<std::string_view> image;
+  BytesList images;
   Int64List labels;
-  std::string_view label_key;          // their feature
-  std::vector<std::string_view> keys;  // of all features
+  std::string_view image_key, label_key;  // their features
+  std::vector<std::string_view> keys;     // of all features
 };
 
 // The feature names: those of the options, or, in this order, those of ImageNet's scripts, of
@@ -159,8 +174,8 @@ std::optional<Example> parse_example(std::string_view text, const FeatureNames& 
       example.keys.push_back(*key);
       if (const std::size_t rank = rank_in(names.image, *key); rank < image_rank) {
         const auto list = field_of(*value, kBytesList);
-        const auto image = list ? field_of(*list, 1) : std::nullopt;
-        if (image) example.image = image, image_rank = rank;
+        const BytesList images = list ? strings_in(*list) : BytesList();
+        if (images.count > 0) example.images = images, example.image_key = *key, image_rank = rank;
       }
       if (const std::size_t rank = rank_in(names.label, *key); rank < label_rank) {
         const auto list = field_of(*value, kInt64List);
@@ -216,9 +231,13 @@ class TfRecordIndexer {
   StoredImage image_in(std::uint64_t at) const {
     const std::optional<Example> example = parse_example(record_, names_);
     if (!example) fail(at, "a record is not a tf.Example");
-    if (!example->image)
+    if (example->images.count == 0)
       fail(at, fmt::format("a tf.Example has no feature {} with bytes; {}", names_.text(names_.image),
                            features_of(*example, "data.tfrecord.image")));
+    if (example->images.count > 1)
+      fail(at,
+           fmt::format("the feature \"{}\" has {} byte strings, expected one image; {}", example->image_key,
+                       example->images.count, features_of(*example, "data.tfrecord.image")));
     if (example->labels.count == 0)
       fail<UnlabelledError>(
           at, fmt::format("a tf.Example has no feature {} with a whole number; {}", names_.text(names_.label),
@@ -233,9 +252,10 @@ class TfRecordIndexer {
       if (label < 0) fail<UnlabelledError>(at, wrong);  // test files without labels often have -1
       fail(at, wrong);
     }
-    return {.offset = at + kFrame + static_cast<std::uint64_t>(example->image->data() - record_.data()),
-            .bytes = static_cast<std::uint32_t>(example->image->size()),
-            .crc = crc32c(*example->image),
+    const std::string_view image = example->images.first;
+    return {.offset = at + kFrame + static_cast<std::uint64_t>(image.data() - record_.data()),
+            .bytes = static_cast<std::uint32_t>(image.size()),
+            .crc = crc32c(image),
             .label = static_cast<std::int32_t>(label),
             .has_crc = 1};
   }
@@ -276,7 +296,7 @@ std::unique_ptr<Dataset> open_tfrecord(const DatasetOptions& options, Split spli
                          .expected =
                              "train*.tfrecord* (or .tfrec) and test*.tfrecord* (or validation*), or "
                              "train-00000-of-00010 and so on"};
-  const auto index = [&](const fs::path& path) { return index_of_records(path, options.tfrecord); };
+  const auto index = [&](const fs::path& path, Split) { return index_of_records(path, options.tfrecord); };
   return open_container(options, split, {.names = names, .index = index});
 }
 

@@ -18,7 +18,7 @@ namespace lockstep {
 // The files of a split have "train", or "test" or "val", in their names, and ".tfrec", or end like shards
 // ("train-00003-of-01024"). Throws IoError for files that are missing or cannot be read; DataError, with file
 // and offset, for records that are damaged, cut off, no tf.Example, without an image or label, or with
-// several labels, such as a one-hot vector.
+// several images or labels, such as a one-hot vector.
 std::unique_ptr<Dataset> open_tfrecord(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -86,11 +86,12 @@ bool is_meant_as_part(std::string_view ending) {
   return ends_as_image(ending.substr(dot + 1)) || ending.substr(dot + 1) == "cls";
 }
 
-// Only the first sample of each kind is logged.
+// Warnings that were logged: only the first of each kind is.
 struct TarWarnings {
   bool several_images = false;
   bool dots = false;
   bool links = false;
+  bool no_end = false;
 };
 
 // Reads a tar file member by member.
@@ -123,6 +124,10 @@ class TarIndexer {
       at = data + (size + kBlock - 1) / kBlock * kBlock;
     }
     if (!ended && (at == 0 || at < file_.bytes())) fail(at, "the file ends within a member");
+    if (!ended && !std::exchange(warned_.no_end, true))
+      log::shared_warning(
+          "{}: the file lacks the mark of an archive's end; if it was cut off, samples are missing",
+          path_.string());
     finish_sample();
     return std::move(images_);
   }
@@ -133,6 +138,8 @@ class TarIndexer {
       case 'L':  // GNU: the name of the next member
         next_name_ = text_at(data, size);
         next_name_->resize(next_name_->find_last_not_of('\0') + 1);
+        return;
+      case 'K':  // GNU: the target of the next member, which is a link; its name may come before or after it
         return;
       case 'x':  // pax: the name and the size of the next member
         take_extended(text_at(data, size), data);
@@ -224,7 +231,10 @@ class TarIndexer {
 
   void finish_sample() {
     if (key_ && has_parts_ && (image_ || label_)) {
-      if (!image_) fail(begin_, fmt::format("sample {} has no image (.jpg, .png)", *key_));
+      if (!image_) {
+        fail(begin_, fmt::format("sample {} has no image (.jpg, .png){}", *key_,
+                                 dotted_.empty() ? "" : "; the name of " + dotted_ + " has several dots"));
+      }
       if (!label_) fail<UnlabelledError>(begin_, fmt::format("sample {} has no label (.cls)", *key_));
       image_->label = *label_;
       images_.push_back(*image_);
@@ -271,8 +281,11 @@ class TarIndexer {
 
 std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split) {
   const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
-  TarWarnings warned;
-  const auto index = [&](const fs::path& path) { return TarIndexer(path, warned).images(); };
+  // Opening the other split logs about its files.
+  TarWarnings warned, of_other{.several_images = true, .dots = true, .links = true, .no_end = true};
+  const auto index = [&](const fs::path& path, Split of) {
+    return TarIndexer(path, of == split ? warned : of_other).images();
+  };
   return open_container(options, split, {.names = names, .index = index});
 }
 

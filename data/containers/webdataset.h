@@ -5,7 +5,7 @@
 // its label (.cls: a number as text) are used. Other parts and hidden members ("._0001.jpg") are skipped, and
 // so are, with a warning, further images of a sample, and images and labels that are links. A file may hold
 // several archives ("cat a.tar b.tar"). The first sample that is skipped because its name has several dots
-// ("3.5.jpg") causes a warning.
+// ("3.5.jpg") causes a warning, and so does the first file without the mark of an archive's end.
 #pragma once
 
 #include <filesystem>

@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 // The rows of a split, in the order of its files.
 struct Rows {
   std::string name;  // of the first file
+  std::size_t files = 0;
   CsvColumns columns;
   std::vector<double> values;  // [rows, columns.count()]
   Cells labels;
@@ -67,6 +68,7 @@ class RowReader {
       } else if (columns.names != rows.columns.names || columns.features != rows.columns.features) {
         throw different_columns(file.name(), rows.name);
       }
+      ++rows.files;
       const std::size_t wanted = cells.size();
       for (bool there = columns.names.empty() || file.next(cells); there; there = file.next(cells)) {
         ++seen_;
@@ -85,10 +87,11 @@ class RowReader {
     return rows;
   }
 
-  // Logs the guesses, and warnings about decimal commas and columns that number the rows.
+  // Logs the guesses, and warnings about decimal commas and columns that should be left out.
   void tell_table(const Rows& rows) const {
     const CsvColumns& columns = rows.columns;
-    log::info("{}: {} rows; {}; the label is {}, {} (data.csv.header and data.csv.label set this)", rows.name,
+    log::info("{}{}: {} rows; {}; the label is {}, {} (data.csv.header and data.csv.label set this)",
+              rows.name, rows.files > 1 ? fmt::format(" and {}", counted(rows.files - 1, "other file")) : "",
               rows.size(),
               columns.names.empty() ? "columns have no names" : "the first row names the columns",
               columns.describe(columns.label), columns.label_reason);
@@ -99,14 +102,15 @@ class RowReader {
           rows.name);
     }
     for (std::size_t i = 0; i < columns.count(); ++i) {
-      if (!numbers_rows(rows, i)) continue;
+      const bool numbers = numbers_rows(rows, i);
+      if (!numbers && !repeats_label(rows, i)) continue;
       const std::string number = std::to_string(columns.features[i] + 1);
       const auto named = std::ranges::find(columns.names, number);
       const bool names_another =
           named != columns.names.end() &&
           static_cast<std::size_t>(named - columns.names.begin()) != columns.features[i];
-      log::shared_warning("{}: {} only numbers the rows; {}", rows.name,
-                          columns.describe(columns.features[i]),
+      log::shared_warning("{}: {} {}; {}", rows.name, columns.describe(columns.features[i]),
+                          numbers ? "only numbers the rows" : "repeats the label",
                           names_another ? "remove it from the file"
                                         : fmt::format("data.csv.ignore = \"{}\" leaves it out", number));
     }
@@ -160,10 +164,11 @@ class RowReader {
     }
   }
 
+  static constexpr std::size_t kLeast = 10;  // rows with which columns are judged
+
   // Returns true for a column that counts the rows from 0 or 1. In a column with a name that programs give to
   // such columns, all different whole numbers suffice: rows may be in another order, or missing.
   static bool numbers_rows(const Rows& rows, std::size_t column) {
-    constexpr std::size_t kLeast = 10;
     constexpr std::string_view kNames[] = {"", "unnamed: 0", "index", "id"};
     const std::size_t width = rows.columns.count();
     const auto value = [&](std::size_t row) { return rows.values[row * width + column]; };
@@ -179,6 +184,14 @@ class RowReader {
     if (std::ranges::any_of(sorted, [](double each) { return each != std::floor(each); })) return false;
     std::ranges::sort(sorted);
     return std::ranges::adjacent_find(sorted) == sorted.end();
+  }
+
+  static bool repeats_label(const Rows& rows, std::size_t column) {
+    std::size_t row = 0;
+    while (row < rows.size() && number_of_cell(rows.labels[row], rows.columns.dialect) ==
+                                    rows.values[row * rows.columns.count() + column])
+      ++row;
+    return row >= kLeast && row == rows.size();
   }
 
   // Adds the row and returns an empty string, or returns what is wrong with it.

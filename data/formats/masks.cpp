@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -218,6 +219,68 @@ class Masks final : public Wrapped {
   std::array<std::int16_t, 256> values_;  // the label of a value
 };
 
+constexpr std::int64_t kMasksLookedAt = 8;  // for warnings
+
+// Masks of two classes often have the values 0 and 255, but 255 is ignored by default.
+void warn_of_ignored_class(const Dataset& masks, const DatasetOptions& options) {
+  if (options.masks.classes < 2) return;
+  std::array<bool, 256> found = {};
+  std::int64_t looked_at = 0;
+  std::vector<std::uint8_t> mask;
+  for (const std::int64_t index : some_samples(masks.size(), kMasksLookedAt)) {
+    try {
+      masks.read_own_mask(index, mask);
+    } catch (const DataError&) {  // reported when the mask is read
+      continue;
+    } catch (const IoError&) {
+      continue;
+    }
+    ++looked_at;
+    for (const std::uint8_t pixel : mask) found[pixel] = true;
+  }
+  if (!found[kIgnoredPixel] || std::count(found.begin(), found.begin() + kIgnoredPixel, true) > 1) return;
+  log::shared_warning(
+      "{}: the pixels of {} examined training masks have at most one class, or the value of "
+      "data.masks.ignore_index ({}), which is ignored; if that value marks a class, write the masks with "
+      "values from 0 to {}",
+      options.path, looked_at, options.masks.ignore_index, options.masks.classes - 1);
+}
+
+// Programs that choose the palette of each file number the same colours differently.
+void warn_of_palettes(const std::vector<std::string>& masks) {
+  struct Colour {
+    std::array<std::uint8_t, 3> bytes;
+    std::string mask;
+  };
+  std::map<std::size_t, Colour> known;  // by value: that of the first mask with it
+  for (const std::int64_t index : some_samples(std::ssize(masks), kMasksLookedAt)) {
+    const std::string& mask = masks[static_cast<std::size_t>(index)];
+    try {
+      const std::vector<std::uint8_t> file = whole_file(mask), palette = png_palette(mask, file);
+      const ImageShape shape = png_shape(mask, file);
+      if (palette.empty() || shape.height * shape.width > kMostImageBytes) continue;
+      std::vector<std::uint8_t> values(static_cast<std::size_t>(shape.height * shape.width));
+      decode_png_values(mask, file, shape, values);
+      std::array<bool, 256> used = {};
+      for (const std::uint8_t value : values) used[value] = true;
+      for (std::size_t value = 0; 3 * value < palette.size(); ++value) {
+        if (!used[value]) continue;
+        const std::array<std::uint8_t, 3> colour = {palette[3 * value], palette[3 * value + 1],
+                                                    palette[3 * value + 2]};
+        const Colour& first = known.try_emplace(value, Colour{colour, mask}).first->second;
+        if (first.bytes == colour) continue;
+        log::shared_warning(
+            "{} and {}: the value {} has different colours in their palettes; classes are values and not "
+            "colours, so write all masks with one palette",
+            first.mask, mask, value);
+        return;
+      }
+    } catch (const DataError&) {  // reported when the mask is read
+    } catch (const IoError&) {
+    }
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) {
@@ -249,11 +312,16 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
                                 options.path, shape.width, shape.height));
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < options.masks.classes; ++i) names.push_back(std::to_string(i));
-  return std::make_unique<Masks>(
+  auto masks = std::make_unique<Masks>(
       pairs,
       open_image_list(pairs.images, shape,
                       {.exif = exif, .classes = std::move(names), .any_size = options.resize.size > 0}),
       options);
+  if (split == Split::train) {
+    warn_of_ignored_class(*masks, options);
+    warn_of_palettes(pairs.masks);
+  }
+  return masks;
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "data/formats/split_words.h"
 
@@ -53,17 +54,18 @@ struct Wanted {
   const char* key;  // that sets the name
 };
 
-// Finds the array that is named for the word of the split, or, for "auto", the one with the best rank.
+// Finds the array that is named for the word of the split, or, for "auto", the one with the best rank. Throws
+// Hdf5Error if two arrays have it ("images_1", "images_2").
 std::optional<ArrayPlace> place_of(const std::vector<Hdf5File>& files, const Wanted& wanted,
                                    const ArrayRequest& request, const SplitWord& word) {
   std::optional<std::size_t> best;
-  ArrayPlace found{};
-  bool twice = false;
+  ArrayPlace found{}, before{};
+  bool twice = false;  // found and before have the same rank
   const auto offer = [&](hid_t file, const std::string& name, std::size_t rank) {
     if (best && rank > *best) return;
-    twice = best == rank && found.file != file;
+    twice = best == rank;
+    before = std::exchange(found, {file, name});
     best = rank;
-    found = {file, name};
   };
   constexpr std::string_view kSplit = "{split}";
   std::string named = wanted.name;
@@ -77,18 +79,25 @@ std::optional<ArrayPlace> place_of(const std::vector<Hdf5File>& files, const Wan
     for (const std::string& name : file.arrays)
       if (const auto rank = rank_of(name, wanted.usual, request, word)) offer(file.handle.id(), name, *rank);
   }
-  if (twice)
+  if (twice && before.file != found.file)
     throw Hdf5Error("two files have an array \"" + found.array +
                     "\"; only one file of images per split is allowed");
+  if (twice)
+    throw Hdf5Error("\"" + before.array + "\" and \"" + found.array + "\" may both be the " +
+                    wanted.usual[0] + "; name one of them with " + wanted.key);
   if (!best) return std::nullopt;
   return found;
 }
 
 std::string describe_missing(const std::vector<Hdf5File>& files, const Wanted& wanted,
                              const ArrayRequest& request) {
+  constexpr std::size_t kNamed = 20;
   std::string there;
+  std::size_t count = 0;
   for (const Hdf5File& file : files)
-    for (const std::string& name : file.arrays) there += (there.empty() ? "" : ", ") + name;
+    for (const std::string& name : file.arrays)
+      if (count++ < kNamed) there += (there.empty() ? "" : ", ") + name;
+  if (count > kNamed) there += " and " + std::to_string(count - kNamed) + " more";
   return "it has " + (there.empty() ? "no arrays" : "the arrays " + there) + "; " +
          (wanted.name == "auto"
               ? "none has a usual name (" + wanted.usual[0] + ", " + wanted.usual[1] + ", ...)" +
@@ -102,8 +111,12 @@ std::string describe_missing(const std::vector<Hdf5File>& files, const Wanted& w
 std::int64_t word_of_others(const std::vector<Hdf5File>& files, const Wanted& images,
                             const ArrayRequest& request, const ArrayPlace& used) {
   for (std::size_t i = 0; i < request.words.size(); ++i) {
-    const auto place = place_of(files, images, request, {.text = request.words[i]});
-    if (place && *place != used) return static_cast<std::int64_t>(i);
+    try {
+      const auto place = place_of(files, images, request, {.text = request.words[i]});
+      if (!place || *place == used) continue;
+    } catch (const Hdf5Error&) {  // several arrays
+    }
+    return static_cast<std::int64_t>(i);
   }
   return -1;
 }

@@ -36,8 +36,8 @@ struct SplitArrays {
 };
 
 // Finds the images and the labels of the first word of the split that has both. If the files hold only this
-// split, their names may also have no word, or different words. Throws Hdf5Error if there are none,
-// Hdf5NoLabels if there are only images.
+// split, their names may also have no word, or different words. Throws Hdf5Error if there are none or if the
+// names of several fit equally well, Hdf5NoLabels if there are only images.
 SplitArrays arrays_of(const std::vector<Hdf5File>& files, const ArrayRequest& request);
 
 }  // namespace lockstep

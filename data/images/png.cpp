@@ -118,6 +118,26 @@ std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::spa
   return largest;
 }
 
+bool varies_in_transparency_only(std::string_view name, std::span<const std::uint8_t> image) {
+  if (!is_png(image)) return false;
+  const Opened opened = open_image(name, image);
+  const spng_ihdr& header = opened.header;
+  const bool may_be_transparent = header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA ||
+                                  header.color_type == SPNG_COLOR_TYPE_TRUECOLOR_ALPHA ||
+                                  header.color_type == SPNG_COLOR_TYPE_INDEXED;
+  if (!may_be_transparent || std::int64_t{4} * header.height * header.width > kMostImageBytes) return false;
+  std::vector<std::uint8_t> pixels(std::size_t{4} * header.height * header.width);  // RGBA
+  const int error =
+      spng_decode_image(opened.context.get(), pixels.data(), pixels.size(), SPNG_FMT_RGBA8, SPNG_DECODE_TRNS);
+  if (error != 0) fail(name, error);
+  bool varies = false;
+  for (const std::uint8_t *first = pixels.data(), *each = first; each < first + pixels.size(); each += 4) {
+    if (!std::equal(first, first + 3, each)) return false;
+    varies = varies || each[3] != first[3];
+  }
+  return varies;
+}
+
 void decode_png(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
                 std::span<std::uint8_t> pixels) {
   const Opened opened = open_image(name, image);
@@ -163,6 +183,17 @@ void decode_png_values(std::string_view name, std::span<const std::uint8_t> imag
     const unsigned byte = packed[i / header.width * row_bytes + bit / 8];
     values[i] = static_cast<std::uint8_t>(byte >> (8 - depth - bit % 8) & ((1u << depth) - 1));
   }
+}
+
+std::vector<std::uint8_t> png_palette(std::string_view name, std::span<const std::uint8_t> image) {
+  const Opened opened = open_image(name, image);
+  if (opened.header.color_type != SPNG_COLOR_TYPE_INDEXED) return {};
+  spng_plte palette = {};
+  if (const int error = spng_get_plte(opened.context.get(), &palette); error != 0) fail(name, error);
+  std::vector<std::uint8_t> colours;
+  for (const spng_plte_entry& entry : std::span(palette.entries).first(palette.n_entries))
+    colours.insert(colours.end(), {entry.red, entry.green, entry.blue});
+  return colours;
 }
 
 namespace {

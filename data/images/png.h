@@ -28,6 +28,9 @@ bool is_animated_png(std::span<const std::uint8_t> image);
 // The largest value of a 16-bit grayscale image; none for any other image. Throws DataError.
 std::optional<std::uint32_t> largest_16_bit_gray(std::string_view name, std::span<const std::uint8_t> image);
 
+// Returns true if all pixels have one colour and only their transparency varies. Throws DataError.
+bool varies_in_transparency_only(std::string_view name, std::span<const std::uint8_t> image);
+
 // Decodes to pixels [H, W, C]. The shape has the image's height and width, and 1 or 3 channels, for grayscale
 // and colour images alike. Transparency is dropped, 16-bit values are divided by 257 and rounded, palettes
 // are looked up, and colour becomes grayscale as in libjpeg. As in Pillow, no colour profile or gamma is
@@ -39,6 +42,9 @@ void decode_png(std::string_view name, std::span<const std::uint8_t> image, cons
 // The shape has the image's height and width. Throws DataError, also for an image of another kind.
 void decode_png_values(std::string_view name, std::span<const std::uint8_t> image, const ImageShape& shape,
                        std::span<std::uint8_t> values);
+
+// The colours of a palette image, [N, 3]; empty for any other image. Throws DataError.
+std::vector<std::uint8_t> png_palette(std::string_view name, std::span<const std::uint8_t> image);
 
 // Encodes values [H, W] as a palette image, with the colours of PASCAL VOC.
 std::vector<std::uint8_t> encode_png_values(const ImageShape& shape, std::span<const std::uint8_t> values);

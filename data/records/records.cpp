@@ -180,10 +180,11 @@ class Records final : public Dataset {
           fmt::format("{} and {} are shards of different sets; keep each set in a separate folder",
                       files_.front()->path(), file->path()));
     }
-    if (file->header().shard != files_.size() && files_.size() < file->header().shards) {
-      throw DataError(fmt::format(
-          "{}: this is shard {} of {}, but number {} in its folder; a shard is missing or was renamed",
-          file->path(), file->header().shard, file->header().shards, files_.size()));
+    if (file->header().shard != files_.size()) {
+      throw DataError(
+          fmt::format("{}: this is shard {} of {}, but number {} in its folder; a shard is missing, was "
+                      "renamed or exists twice",
+                      file->path(), file->header().shard, file->header().shards, files_.size()));
     }
     ends_.push_back((ends_.empty() ? 0 : ends_.back()) + file->size());
     files_.push_back(std::move(file));

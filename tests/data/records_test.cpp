@@ -541,6 +541,12 @@ TEST(Records, MissingAndForeignFilesAreNamed) {
                  error_without[static_cast<std::size_t>(shard)]);
     fs::rename(folder.path() / "away", one);
   }
+  // A second download of the last shard.
+  const fs::path last = records / shard_name("train", 2, 3), again = records / "train-00002-of-00003 (1).lsr";
+  fs::copy_file(last, again);
+  expect_parts(message_of<DataError>([&] { open_records({.path = records}, Split::train); }),
+               {last.string(), "shard 2 of 3", "number 3"});
+  fs::remove(again);
   // A shard of another set under the name of one of this set.
   pack_train(NoiseDataset(21), folder.path() / "other", kSevenInAShard);
   fs::copy_file(folder.path() / "other" / shard_name("train", 1, 3), records / shard_name("train", 1, 3),

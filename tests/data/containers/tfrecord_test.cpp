@@ -266,6 +266,10 @@ TEST(TfRecord, RecordsOfAnotherFormAreRefusedWithTheMissingFeature) {
     expect_parts(complaint(example(image + label)),
                  {"byte 0", "\"label\"", " numbers", "data.tfrecord.label"});
   }
+  const std::string frame = field(1, std::string(1, 'x'));
+  expect_parts(complaint(example(number_feature("label", 1) +
+                                 field(1, field(1, "image") + field(2, field(1, frame + frame))))),
+               {"byte 0", "\"image\"", " 2 ", "data.tfrecord.image"});
   for (const std::string& record : {framed("\xff\xff\xff"), framed(field(1, "\x0a\x7fx"))}) {
     const std::string message = complaint(record);
     expect_parts(message, {"byte 0", "tf.Example"});

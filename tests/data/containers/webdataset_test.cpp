@@ -99,6 +99,42 @@ TEST(WebDataset, LinksAreSkippedWithAWarning) {
   expect_parts(warnings, {"train.tar", "b.jpg"});
 }
 
+// GNU tar writes a long target ('K') before the long name, Go's archive/tar after it.
+TEST(WebDataset, LinksWithLongTargetsAreNamedInFull) {
+  const std::string name = std::string(150, 'd') + "/b.jpg";
+  const auto long_text = [](const std::string& text, char type) {
+    return tar_member("././@LongLink", text + std::string(1, '\0'), type);
+  };
+  const std::string of_name = long_text(name, 'L'), of_target = long_text(std::string(150, 't'), 'K');
+  for (const std::string& texts : {of_name + of_target, of_target + of_name}) {
+    const TemporaryFolder folder;
+    folder.write("train.tar",
+                 as_bytes(tar_sample("a", red_jpeg(10), "1") + texts + tar_member(name, "", '2') + kTarEnd));
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open_webdataset({.path = folder.path()}, Split::train)->size(), 1);
+    expect_parts(lines_naming(testing::internal::GetCapturedStderr(), "warning"), {"train.tar", name});
+  }
+}
+
+// A download may end after any sample.
+TEST(WebDataset, AFileWithoutAnEndCausesAWarning) {
+  const TemporaryFolder folder;
+  const std::string samples = tar_sample("a", red_jpeg(10), "1") + tar_sample("b", red_jpeg(20), "0");
+  const auto warnings = [&](const std::string& text, Split split = Split::train) {
+    folder.write("train.tar", as_bytes(text));
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(open_webdataset({.path = folder.path()}, split)->size(), 2);
+    return lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  };
+  EXPECT_EQ(warnings(samples + kTarEnd), "");
+  EXPECT_EQ(warnings(samples + kTarEnd + "rest"), "");
+  expect_parts(warnings(samples), {"train.tar", "end"});
+  folder.write("test.tar", as_bytes(samples + kTarEnd));
+  EXPECT_EQ(warnings(samples, Split::test), "") << "opening the training split has logged it";
+  folder.write("test.tar", as_bytes(samples));
+  expect_parts(warnings(samples, Split::test), {"test.tar"});
+}
+
 TEST(WebDataset, LongNamesOfBothTarFormatsAreRead) {
   const TemporaryFolder folder;
   const std::string long_name = std::string(150, 'd') + "/image";
@@ -131,6 +167,8 @@ TEST(WebDataset, ErrorsNameTheirPlace) {
   expect_parts(complaint(good + tar_member("b.jpg", red_jpeg(1)) + kTarEnd),
                {"train.tar", byte(good.size()), "sample b", ".cls"});
   expect_parts(complaint(good + tar_member("b.cls", "1") + kTarEnd), {byte(good.size()), "sample b", ".jpg"});
+  expect_parts(complaint(good + tar_member("b.left.jpg", red_jpeg(1)) + tar_member("b.cls", "1") + kTarEnd),
+               {byte(good.size()), "sample b", ".jpg", "b.left.jpg", "dots"});
   expect_parts(complaint(good + tar_sample("b", red_jpeg(1), "cat")), {"b.cls", "\"cat\""});
   expect_parts(complaint(good + tar_member("a.cls", "1")), {byte(good.size() + 512), "sample a", "labels"});
   expect_parts(complaint(std::string(600, 'x')), {"train.tar", byte(0), " tar "});

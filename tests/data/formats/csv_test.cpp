@@ -167,7 +167,10 @@ TEST_F(CsvTables, MayConsistOfSeveralFiles) {
   write("train-0.csv", "a,label\n1,0\n");
   write("train-1.CSV", "a,label\n2,1\n");
   write("test.csv", "a,label\n3,0\n");
+  testing::internal::CaptureStderr();
   EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1}, 0}, {{2}, 1}}));
+  expect_parts(lines_naming(testing::internal::GetCapturedStderr(), "2 rows"),
+               {"train-0.csv and 1 other file"});
   write("train-1.CSV", "b,label\n2,1\n");
   expect_parts(error<DataError>(), {"/train-1.CSV", "/train-0.csv"});
 }
@@ -429,6 +432,19 @@ TEST_F(CsvTables, AColumnOfRowNumbersIsReported) {
   const std::string of_numbers = warning("", 7, "1");
   expect_parts(of_numbers, {"column 1"});
   EXPECT_EQ(of_numbers.find("data.csv.ignore"), std::string::npos) << of_numbers;
+}
+
+TEST_F(CsvTables, AColumnThatRepeatsTheLabelIsReported) {
+  const auto warning = [&](int last) {
+    std::string text = "x,label,label\n";
+    for (int i = 0; i < 20; ++i) text += fmt::format("{},{},{}\n", i % 3, i % 2, i < 19 ? i % 2 : last);
+    write("train.csv", text);
+    testing::internal::CaptureStderr();
+    open();
+    return lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  };
+  expect_parts(warning(1), {"column 3", "data.csv.ignore = \"3\""});
+  EXPECT_EQ(warning(0), "");
 }
 
 TEST_F(CsvTables, UnlabelledTestRowsAreReplacedByValidationRows) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "data/images/png.h"
 #include "kernels/host_augmentation.h"
 #include "kernels/pixel_targets.h"
+#include "tests/data/images/png_chunks.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -165,6 +167,30 @@ TEST_F(MaskFolder, MasksOfTwoClassesOfWhichOneIsIgnoredCauseAWarning) {
   mask[4] = 1;
   write_bytes(folder_.path() / "train/masks/2.png", encode_png({6, 8, 1}, mask));
   EXPECT_EQ(warnings(), "");
+}
+
+// A palette mask in which the values 0 and 1 have each other's colour.
+MaskBytes with_exchanged_colours(const MaskBytes& png) {
+  constexpr std::string_view kName = "PLTE";
+  const auto name = std::search(png.begin(), png.end(), kName.begin(), kName.end());
+  const auto colours = name + std::ssize(kName), end = colours + 3 * 256;
+  MaskBytes palette(colours, end), changed(png.begin(), name - 4);
+  std::swap_ranges(palette.begin(), palette.begin() + 3, palette.begin() + 3);
+  append_chunk(changed, std::string(kName), palette);
+  changed.insert(changed.end(), end + 4, png.end());
+  return changed;
+}
+
+TEST_F(MaskFolder, AValueWithSeveralColoursCausesAWarning) {
+  const auto warnings = [&] {
+    testing::internal::CaptureStderr();
+    open_dataset(options(), Split::train);
+    return lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  };
+  EXPECT_EQ(warnings(), "");
+  const auto mask = folder_.path() / "train/masks/2.png";
+  write_bytes(mask, with_exchanged_colours(encode_png_values(kPicture, mask_of(2))));
+  expect_parts(warnings(), {"masks/0.png", "masks/2.png", "palette"});
 }
 
 // Each image of 12x12 is made of 2x2 equal pixels of an image of 6x6.

@@ -108,6 +108,17 @@ TEST(Hdf5, FilesWithoutASetOfImagesAreNamed) {
   expect_parts(complaint([&](const Hdf5Writer& file) { file.put("labels", {2}, H5T_NATIVE_INT64, two); }),
                {"train.h5", "labels", "data.hdf5.images"});
   expect_parts(complaint(images), {"train.h5", "images", "data.hdf5.labels"});
+  expect_parts(complaint([&](const Hdf5Writer& file) {
+                 for (int i = 0; i < 30; ++i)
+                   file.put(fmt::format("other{}", i).c_str(), {2}, H5T_NATIVE_INT64, two);
+               }),
+               {"other0, ", " and 10 more"});
+  expect_match(complaint([&](const Hdf5Writer& file) {
+                 for (const char* name : {"images_1", "images_2"})  // each with half of the samples
+                   file.put(name, {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30));
+                 for (const char* name : {"labels_1", "labels_2"}) file.put(name, {2}, H5T_NATIVE_INT64, two);
+               }),
+               R"("images_1" and "images_2".*data\.hdf5\.images)");
   expect_match(complaint([&](const Hdf5Writer& file) {
                  images(file);
                  file.put("labels", {3}, H5T_NATIVE_INT64, std::vector<std::int64_t>(3));

@@ -69,7 +69,7 @@ TEST(Hdf5, TestFilesWithoutLabelsArePassedOver) {
 
 TEST(Hdf5, FilesWithOtherEndingsAreNotUsed) {
   const TemporaryFolder folder;
-  for (const char* name : {"Train.H5", "val.h5"}) {
+  for (const char* name : {"cells.Human_Train.H5", "val.h5"}) {  // ".Human" begins like an ending
     const Hdf5Writer file(folder.path() / name);
     file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 9));
     file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{1, 0});

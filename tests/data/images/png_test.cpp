@@ -287,6 +287,25 @@ TEST(Png, LowSixteenBitValuesCauseOneWarning) {
   EXPECT_EQ(warnings(Split::train), "") << "one bright image shows that all 16 bits are used";
 }
 
+TEST(Png, ImagesWhoseContentIsTransparencyCauseAWarning) {
+  const PngFormat palette{.colour_type = 3, .transparent = true, .palette = Bytes(6)};  // black twice
+  for (const Bytes& glyph : {png_of(8, 4, {0, 0, 0, 255}), png_of(8, 6, {7, 8, 9, 0, 7, 8, 9, 255}),
+                             png_of(palette, {.height = 1, .width = 2, .values = {0, 1}})}) {
+    const TemporaryFolder folder;
+    const auto warnings = [&] {
+      testing::internal::CaptureStderr();
+      open_dataset({.format = "image_folder", .path = folder.path(), .synthetic = {}}, Split::train);
+      return testing::internal::GetCapturedStderr();
+    };
+    for (const char* name : {"train/a/1.png", "train/b/1.png"}) folder.write(name, glyph);
+    const std::string warning = warnings();
+    expect_parts(warning, {"warning", folder.path().string(), "each of 2", "transparency"});
+    EXPECT_EQ(std::ranges::count(warning, '\n'), 1) << warning;
+    folder.write("train/b/1.png", png_of(8, 6, {7, 8, 9, 0, 0, 8, 9, 255}));
+    EXPECT_EQ(lines_naming(warnings(), "transparency"), "") << "one image has two colours";
+  }
+}
+
 Bytes animated_png(const ImageShape& shape, std::uint32_t seed) {
   constexpr long kBehindHeader = 8 + 25;
   Bytes png = encode_png(shape, noise(shape, seed)), control, count;
