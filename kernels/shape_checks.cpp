@@ -32,7 +32,6 @@ void check_range(const char* what, double value, double most) {
 
 void check_convolution(const ConvolutionShape& s, const Layout& input) {
   check_fused("convolution", s.activation);
-  const Shape expected{s.batch, s.in_channels, s.in_height, s.in_width};
   const bool positive = s.batch > 0 && s.in_channels > 0 && s.in_height > 0 && s.in_width > 0 &&
                         s.out_channels > 0 && s.kernel > 0 && s.stride > 0 && s.padding >= 0 &&
                         s.dilation > 0 && s.groups > 0;
@@ -53,6 +52,7 @@ void check_convolution(const ConvolutionShape& s, const Layout& input) {
         fmt::format("convolution: kernel {} with dilation {} does not fit {}x{} with padding {}", s.kernel,
                     s.dilation, s.in_height, s.in_width, s.padding));
   }
+  const Shape expected{s.batch, s.in_channels, s.in_height, s.in_width};
   if (input.shape() != expected) {
     throw ConfigError(fmt::format("convolution: the input has the shape {}, expected {}",
                                   to_string(input.shape()), to_string(expected)));
@@ -144,6 +144,11 @@ void check_image_input(const ImageInput& input) {
     throw ConfigError(
         fmt::format("image input: the numbers of means and deviations are {} and {}, expected {} (channels)",
                     input.mean.size(), input.deviation.size(), input.channels));
+  }
+  for (const float deviation : input.deviation) {
+    if (!(deviation > 0))
+      throw ConfigError(fmt::format(
+          "image input: a deviation is {}, must be above 0; pixels are divided by it", deviation));
   }
   if (input.source != DType::u8 && input.source != DType::f32) {
     throw ConfigError(

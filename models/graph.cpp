@@ -213,6 +213,7 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
 Value Graph::layer_norm(Value x, const LayerNormOptions& options, const std::string& name,
                         SourcePlace place) {
   const Shape in = checked(x);
+  require(options.epsilon > 0, name, fmt::format("epsilon is {}, must be above 0", options.epsilon));
   return append({.name = name, .operation = options, .inputs = {x}, .place = place}, in);
 }
 
@@ -293,6 +294,7 @@ void Graph::begin_block() {
 }
 
 void Graph::end_block() {
+  CHECK(in_block_, "no block has begun");
   in_block_ = false;
   blocks_.back().end = layers_.size();
   if (blocks_.back().first == layers_.size()) blocks_.pop_back();

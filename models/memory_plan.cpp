@@ -260,6 +260,8 @@ class MemoryPlanner {
 
 void plan_memory(NetworkPlan& plan, const Recompute& recompute, MemorySharing sharing) {
   CHECK(!recompute.is_open(), "choose what to recompute before planning");
+  CHECK(recompute.scope != Recompute::Scope::segments || recompute.layers > 0,
+        "segments of {} layers cannot be recomputed; a segment has at least 1", recompute.layers);
   MemoryPlanner(plan, sharing).run(Recompute::nothing);
   plan.kept_bytes = plan.arena.bytes;
   if (recompute != Recompute::nothing) MemoryPlanner(plan, sharing).run(recompute);

@@ -61,6 +61,8 @@ NetworkPlan expected_plan(const Graph& graph, const NetworkOptions& options) {
 
 // Only LoaderOptions::augmentation moves masks with their images.
 const NetworkOptions& checked(const NetworkOptions& options, const GraphInput& input) {
+  CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+        "the label smoothing is {}, must be from 0 to 1", options.label_smoothing);
   const Augmentation& augmentation = options.augmentation;
   const bool moves = augmentation.crop_padding > 0 || augmentation.horizontal_flip || augmentation.mixes();
   CHECK(!input.masks || !moves,

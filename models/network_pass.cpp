@@ -31,6 +31,11 @@ void observed(const Pass& pass, const PlannedNode& planned, std::size_t node, Di
   pass.observer->layer_ran(node, direction, begin, now_ns());
 }
 
+void require_ranks(const Pass& pass, int batch_norm_ranks) {
+  CHECK(pass.mode == Mode::evaluation || batch_norm_ranks == 1 || pass.across != nullptr,
+        "batch norm is planned for {} ranks, so training passes need Pass::across", batch_norm_ranks);
+}
+
 }  // namespace
 
 Tensor Network::logits() const {
@@ -106,11 +111,9 @@ void Network::forward(const Batch& batch, const Pass& pass) {
         "the batch has labels {} of type {}, the network is planned for {} labels per sample",
         to_string(batch.labels.shape), name_of(batch.labels.dtype), rows_per_sample());
 
-  const bool trains = pass.mode == Mode::training;
-  CHECK(!trains || options_.batch_norm_ranks == 1 || pass.across != nullptr,
-        "batch norm is planned for {} ranks, so training passes need Pass::across",
-        options_.batch_norm_ranks);
+  require_ranks(pass, options_.batch_norm_ranks);
 
+  const bool trains = pass.mode == Mode::training;
   take_samples(batch, pass);
   const auto* samples = reinterpret_cast<const SampleId*>(samples_.data());
   auto* shares = reinterpret_cast<float*>(shares_.data());  // null if images are not mixed
@@ -176,6 +179,7 @@ void Network::recompute(const NodeRange& range, const Pass& pass) {
 
 void Network::backward(const Pass& pass) {
   CHECK(pass.mode == Mode::training, "backward requires a forward in training mode");
+  require_ranks(pass, options_.batch_norm_ranks);
   CHECK(parameters_.empty() || parameters_[0].gradient != nullptr,
         "no gradient memory is attached (GradientBuckets)");
   auto range = plan_.repeated.rbegin();

@@ -192,6 +192,8 @@ Optimizer::Optimizer(const TrainedMemory& memory, std::span<const UpdateSegment>
       state_names_(std::move(state_names)),
       control_(sizeof(StepControl), memory.device),
       learning_rates_(StepSlot::kCount * sizeof(double), memory.device, MemoryKind::pinned_host) {
+  CHECK(static_cast<float>(loss_scale.initial) > 0,
+        "the initial loss scale is {}, must be above 0 as a float", loss_scale.initial);
   const bool shares = shares_elements();
   std::int64_t end = 0;
   for (const FlatRange& range : memory_.gradients) {
@@ -262,6 +264,7 @@ void Optimizer::begin_step(Stream& stream, StepSlot slot) { copy_learning_rate(s
 
 void Optimizer::step_range(Stream& stream, std::size_t range) {
   CHECK(!loss_scale_.dynamic(), "a dynamic loss scale may skip the step, so it cannot be split into ranges");
+  CHECK(range < pieces(), "range {} does not exist; the optimizer has {}", range, pieces());
   check_range(stream, range, Write::accumulate);
   update_range(stream, range, memory_.gradients[range], control(), false);
 }

@@ -276,7 +276,7 @@ TEST(ConvolutionErrors, RefuseAnInputOfAnotherShape) {
 
 TEST(ConvolutionErrors, RefuseSizesBelowOne) {
   for (ConvolutionShape s :
-       {shape(3, 0, 7, {.kernel = 3}), shape(3, 8, 7, {.kernel = 0}),
+       {shape(-3, 8, 7, {.kernel = 3}), shape(3, 0, 7, {.kernel = 3}), shape(3, 8, 7, {.kernel = 0}),
         shape(3, 8, 7, {.kernel = 3, .stride = 0}), shape(3, 8, 7, {.kernel = 3, .padding = -1}),
         shape(3, 8, 7, {.kernel = 3, .dilation = 0}), shape(3, 8, 7, {.kernel = 3, .groups = 0})}) {
     EXPECT_THROW(planned_convolution(s, Layout({2, 3, 7, 7}, DType::f32)), ConfigError);

@@ -426,10 +426,16 @@ TEST_F(MixedImages, DependOnTheSampleAndIgnoreSamplesOfZeroWeight) {
   EXPECT_EQ(without.shares[8], whole.shares[8]);
 }
 
-TEST(ImageInput, RefusesStatisticsForAnotherNumberOfChannels) {
-  const std::array mean{0.5f, 0.5f};
-  EXPECT_THROW(cpu_backend().image_input({.batch = 1, .height = 2, .width = 2, .channels = 3, .mean = mean}),
-               ConfigError);
+TEST(ImageInput, RefusesStatisticsForAnotherNumberOfChannelsAndADeviationOfZero) {
+  const std::array mean{0.5f, 0.5f}, deviation{1.0f, 0.0f};
+  for (const std::int64_t channels : {2, 3})
+    EXPECT_THROW(cpu_backend().image_input({.batch = 1,
+                                            .height = 2,
+                                            .width = 2,
+                                            .channels = channels,
+                                            .mean = mean,
+                                            .deviation = deviation}),
+                 ConfigError);
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ TEST(Graph, RefusesMismatchedShapesAndNamesTheLayer) {
   expect_parts(message_of<ConfigError>([&] { graph.pooling(x, {.padding = 2}); }), {"padding 2", "half"});
   expect_parts(message_of<ConfigError>([&] { graph.batch_norm(x, {.ranks = 2}, "norm"); }),
                {"norm", "batch_norm_ranks"});
+  expect_parts(message_of<ConfigError>([&] { graph.layer_norm(x, {.epsilon = 0}, "flat norm"); }),
+               {"flat norm", "epsilon"});
   expect_parts(message_of<ConfigError>([&] { graph.add(x, flat); }),
                {"add", to_string(graph.shape(x)), "[4, 9]"});
   expect_parts(message_of<ConfigError>([&] { graph.classify(flat); }), {"classify", "[4, 9]", "[4, 10]"});
@@ -93,6 +95,13 @@ TEST(Graph, OnlyTheLastValueOfABlockIsVisibleOutside) {
   const BlockScope next(graph);
   expect_parts(message_of<ConfigError>([&] { graph.relu(inside); }), {"activation"});
   EXPECT_NO_THROW(graph.convolution(graph.relu(last), {.channels = 6}, "next"));
+}
+
+TEST(Graph, BlocksAreNeitherNestedNorEndedTwice) {
+  Graph graph(kGraphInput);
+  EXPECT_THROW(graph.end_block(), Error);
+  const BlockScope scope(graph);
+  EXPECT_THROW(graph.begin_block(), Error);
 }
 
 TEST(Graph, LogitsInsideABlockAreRefused) {

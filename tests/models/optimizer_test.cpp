@@ -232,6 +232,7 @@ TEST(Optimizer, OptionsThatGiveNoFiniteStepAreRefused) {
        {OptimizerOptions(AdamWOptions{.beta1 = 1}), OptimizerOptions(AdamWOptions{.beta2 = 1}),
         OptimizerOptions(AdamWOptions{.epsilon = 0})})
     EXPECT_THROW(make_optimizer(arena.memory(), options), Error);
+  EXPECT_THROW(make_optimizer(arena.memory(), SgdOptions{}, {.initial = 0}), Error);
 }
 
 TEST(Optimizer, StateIsOneArenaPerName) {

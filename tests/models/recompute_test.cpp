@@ -203,10 +203,10 @@ TEST(Recompute, ChoosesTheLeastWorkThatFits) {
   EXPECT_LT(layers_again(chosen), layers_again(least));
 }
 
-TEST(Recompute, PlanningNeedsAChoice) {
+TEST(Recompute, PlanningNeedsAChoiceAndSegmentsWithLayers) {
   const Graph graph = recompute_graph(recompute_cases().front());
-  for (const Recompute& open : {Recompute::automatic, Recompute::least})
-    EXPECT_THROW(activations_with(graph, open), Error);
+  for (const Recompute& refused : {Recompute::automatic, Recompute::least, Recompute::every(0)})
+    EXPECT_THROW(activations_with(graph, refused), Error);
 }
 
 TEST(Recompute, NeedsLessMemory) {
