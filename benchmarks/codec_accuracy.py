@@ -95,10 +95,15 @@ def parse_arguments(arguments):
     parser.add_argument("--link", help="measure steps over nodes joined by links of this rate (tests/nodes.sh)")
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a run over the link, after as many warm-up steps")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every way over the link")
-    parser.add_argument("--json", type=pathlib.Path, required="--redraw" not in arguments,
+    parser.add_argument("--json", type=pathlib.Path,
                         help="file to which results of runs are added; a chart (.svg) is written beside it")
     parser.add_argument("--redraw", type=pathlib.Path, metavar="FILE", help="only draw the chart of this result")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if not options.redraw and not options.json:
+        parser.error("--json is required")
+    if options.link and TASKS[options.task].image[1] != 1:
+        parser.error(f"--link supports only tasks with grey images, not {options.task}")
+    return options
 
 
 def bytes_of_step(line):
@@ -220,9 +225,7 @@ def draw(document):
 
 def time_steps(options, task, part, folder):
     """Adds part["link"]: the step time of each way over the link, medians over the turns."""
-    side, channels = task.image
-    if channels != 1:
-        raise training_runs.Failed(f"--link supports only tasks with grey images, not {options.task}")
+    side, _ = task.image
     training = training_runs.Training(f"{options.bin}/lockstep", task.model, side, options.steps, 1, [], folder)
     launch = training_runs.launcher(task.ranks, options.link)
 

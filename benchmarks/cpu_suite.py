@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import pathlib
+import shlex
 import statistics
 import sys
 import tempfile
@@ -166,7 +167,7 @@ def train_speed(ranks, threads, folder, steps=40, batch=64):
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), f"{options.bin}/lockstep", "train",
                "fashion_mnist_resnet20", "--set", "model.name=resnet18", "--set", f"train.threads={threads}",
                "--set", f"train.batch={batch}",
-               "--set", f"train.steps={steps // ranks}", "--set", "schedule.warmup_epochs=0",
+               "--set", f"train.steps={max(1, steps // ranks)}", "--set", "schedule.warmup_epochs=0",
                "--set", f"run.dir={run_dir}", "--set", "run.checkpoint_minutes=0"]
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)
     done = suite.execute(command)
@@ -224,7 +225,7 @@ def recomputation(model):
 
 
 wanted = options.only or ["step", "ddp", "engine", "ranks", "recompute"]
-command = " ".join(["benchmarks/cpu_suite.py", *sys.argv[1:]])
+command = shlex.join(["benchmarks/cpu_suite.py", *sys.argv[1:]])
 file = pathlib.Path(options.json) if options.json else None
 results = json.loads(file.read_text()) if file and file.exists() else {"benchmark": "cpu_suite"}
 

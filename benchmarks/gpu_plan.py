@@ -187,7 +187,7 @@ def random_images(side, *settings):
 
 IMAGENET = random_images(224, "data.synthetic.classes=1000", "data.random_resized_crop=false", "data.resize=0",
                          "data.center_crop=1", "train.batch=256")
-THREADS = max(1, (os.cpu_count() or 2) // 2)
+THREADS = max(1, len(os.sched_getaffinity(0)) // 2)
 
 
 def cifar10(precision):

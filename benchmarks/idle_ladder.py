@@ -12,7 +12,6 @@ needed, and F1 of the test images after each step, in fp32. The first images of 
 
 Exit codes: 0 busy for 90 %, 1 not, 64 wrong command line, 70 a program failed."""
 
-import os
 import pathlib
 import re
 import shlex
@@ -126,7 +125,7 @@ def run(options, arguments):
         rungs = climb(options, pathlib.Path(folder))
     command = shlex.join(["benchmarks/idle_ladder.py", *arguments])
     record.write(options.json, {"benchmark": "idle_ladder", **record.circumstances(command, options.lockstep),
-                                "cores": os.cpu_count(), "steps": options.steps, "rungs": rungs})
+                                "steps": options.steps, "rungs": rungs})
     return 0 if rungs[-1]["busy"] >= ENOUGH else 1
 
 

@@ -58,6 +58,8 @@ def parse_arguments(arguments):
         options.links = ["hosts"]
     if options.ranks < 2 or options.ranks % options.ranks_per_node:
         parser.error(f"--ranks {options.ranks}: at least 2 ranks are needed, in nodes of {options.ranks_per_node}")
+    if options.ranks == options.ranks_per_node and not options.mpirun and set(options.links) != {training_runs.SHARED}:
+        parser.error(f"--links {' '.join(options.links)}: the {options.ranks} ranks of one node have no link; give --links shared")
     if min(options.buckets) <= 0:
         parser.error("--buckets must be larger than 0")
     if options.warm_epochs < 1:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of figures in README.md and benchmarks/README.md from the files in benchmarks/results, between
-the comments BEGIN and END, and the example of README.md between the comments of EXAMPLE. With --check it changes
-nothing, and fails if a page differs from what it would write or if a result lacks its machine, versions, revision, date
-or command (see record.py)."""
+"""Writes the tables of figures in the PAGES, such as README.md and benchmarks/README.md, from the files in
+benchmarks/results, between the comments BEGIN and END, and the example of README.md between the comments of EXAMPLE.
+With --check it changes nothing, and fails if a page differs from what it would write or if a result lacks its machine,
+versions, revision, date or command (see record.py)."""
 
 import argparse
 import json
@@ -376,6 +376,8 @@ def crossing_on(link, where):
 RESNET18 = step("step resnet18", "`resnet18`")
 RESNET18_BF16 = step("step resnet18 bf16", "`resnet18`")
 AT_AVX2 = [step(f"step {model} at AVX2", f"`{model}`") for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")]
+
+
 def faults(results):
     result = results("random_faults")
     count = {name: sum(row[name] for row in result["by_kind"])
@@ -417,7 +419,7 @@ def idle_ladder(results):
     first, last = result["rungs"][0], result["rungs"][-1]
     changes = ", ".join(f"`{rung['change']}`" if "=" in rung["change"] or "lockstep" in rung["change"] else rung["change"]
                         for rung in result["rungs"][1:])
-    return (f"from idle to busy by following only the advice of each training: `cnn` on CIFAR-10 as JPEG, first on {first['ranks']} rank{'s' if first['ranks'] > 1 else ''} and {result['cores']} cores",
+    return (f"from idle to busy by following only the advice of each training: `cnn` on CIFAR-10 as JPEG, first on {first['ranks']} rank{'s' if first['ranks'] > 1 else ''} and {result['machine']['cores']} cores",
             f"busy {100 * first['busy']:.0f} % -> {100 * last['busy']:.0f} %, {first['samples_per_second']:,.0f} -> "
             f"{last['samples_per_second']:,.0f} samples/s, in {len(result['rungs']) - 1} changes: {changes}", result)
 

@@ -74,10 +74,15 @@ def processor():
     return f"{name} ({', '.join(facts)})" if facts else name
 
 
+def cores():
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def circumstances(command, lockstep=ROOT / "build/cpu/bin/lockstep"):
     """The five fields for this machine at this time. The versions come from `lockstep info`. A field that
     cannot be determined is empty, and missing() reports it."""
-    return {"machine": {"processor": processor(), "cores": os.cpu_count(),
+    return {"machine": {"processor": processor(), "cores": cores(),
                         "system": first_line_with("/etc/os-release", "PRETTY_NAME"), "kernel": platform.release()},
             "versions": versions_in(output_of(lockstep, "info")),
             "revision": revision(),

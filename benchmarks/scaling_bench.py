@@ -17,7 +17,6 @@ for late ranks, slower compute (forward, backward and optimizer), and the rest, 
 Exit codes: 0, 64 wrong command line, 70 a run failed, 77 this machine cannot create nodes."""
 
 import functools
-import os
 import pathlib
 import shlex
 import statistics
@@ -150,7 +149,7 @@ def measure(options, folder):
         return training.run(launch, ranks, batch_of(options, mode, ranks))
     cases = [(mode, ranks) for ranks in options.ranks for mode in options.modes]
     turns = suite.take_turns({case: functools.partial(steps, *case) for case in cases}, options.rounds)
-    cores = None if options.mpirun else os.cpu_count()
+    cores = None if options.mpirun else record.cores()
     rows = rows_of(options, turns, cores)
     link = {training_runs.SHARED: "one node, shared memory"}.get(
         options.rate, f"nodes of {options.ranks_per_node} on one machine, links of {options.rate}")

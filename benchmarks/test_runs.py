@@ -14,7 +14,6 @@ With --repeat N each test of a round runs N times in a row and stops at its firs
 import argparse
 import contextlib
 import json
-import os
 import pathlib
 import re
 import shlex
@@ -27,7 +26,7 @@ import xml.etree.ElementTree
 import record
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CORES = len(os.sched_getaffinity(0))
+CORES = record.cores()
 # Options of ctest for each leg, as in tests/run.sh.
 LEGS = {"cpu": ["--preset", "cpu", "-LE", "slow|nightly|timing", "-j", str(2 * CORES)],
         "timing": ["--preset", "cpu", "-L", "timing", "-j", "1", "--repeat", "until-pass:3"],

@@ -22,7 +22,6 @@ With FILE it also writes the table there:
 Exit codes: 0, 64 wrong command line, 70 a program failed."""
 
 import json
-import os
 import pathlib
 import shlex
 import statistics
@@ -35,7 +34,7 @@ import training_runs
 
 FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
-SPARE = 0.2  # share of the machine's processors for the kernel and the launcher
+SPARE = 0.2  # share of the processors for the kernel and the launcher
 LIMIT = 170  # seconds that a run may take
 PUBLISHED = training_runs.ROOT / "benchmarks/published_scaling.json"
 # Only the network's gradients matter to a plan with a given step time, so the batch is small.
@@ -214,8 +213,8 @@ def parse_arguments(arguments):
     parser.add_argument("--set", action="append", default=[], help="set this key of the configuration, SECTION.KEY=VALUE")
     parser.add_argument("--steps", type=int, default=30, help="steps of each run")
     parser.add_argument("--between-nodes", default="auto", help="comm.between_nodes: how nodes add up")
-    parser.add_argument("--cores", type=float, default=(1 - SPARE) * os.cpu_count() / max(RANKS),
-                        help="cores of each node (default: 0.8 of this machine's cores, divided by the largest number of nodes)")
+    parser.add_argument("--cores", type=float, default=(1 - SPARE) * record.cores() / max(RANKS),
+                        help="cores of each node (default: 0.8 of the cores that this program may use, divided by the largest number of nodes)")
     parser.add_argument("--fresh", action="store_true", help="discard the turns in FILE")
     parser.add_argument("--keep", type=pathlib.Path, help="keep the traces in this folder (default: they are removed)")
     parser.add_argument("--again", action="store_true", help="predict from the traces of an earlier --keep, without training")
@@ -223,6 +222,8 @@ def parse_arguments(arguments):
     options = parser.parse_args(arguments)
     if not options.published and not options.file:
         parser.error("FILE is required without --published")
+    if options.again and not options.keep:
+        parser.error("--again needs the --keep FOLDER of an earlier run")
     return options
 
 

@@ -90,6 +90,7 @@ build=$(cd "$build" && pwd)
 [ -x "$build/bin/lockstep" ] || fail 74 "\"$build/bin/lockstep\" is missing; build first: cmake --build \"$build\""
 output=${output:-$build/lockstep-bundle.tar.xz}
 [ -d "$(dirname "$output")" ] || fail 74 "the folder of \"$output\" does not exist"
+[ ! -d "$output" ] || fail 74 "--output \"$output\" is a folder: name the archive"
 if [ -n "$mpi" ]; then
   [ -x "$mpi/bin/mpirun" ] && [ -e "$mpi/lib/libmpi.so.40" ] ||
     fail 74 "\"$mpi\" is no folder of Open MPI: bin/mpirun and lib/libmpi.so.40 are expected in it; see --help"

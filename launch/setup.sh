@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages of Lockstep's build and of the array more_packages.
-# Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root and sets cores.
+# Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root, sets cores, and limits the
+# compilers that `cmake --build` starts at once to those that fit into memory.
 set -euo pipefail
 unset CDPATH  # with it, cd may choose a folder of another clone
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -37,12 +38,18 @@ cores=$(env -u OMP_NUM_THREADS nproc)
 # With 4 GiB per core, GCC collects garbage only above 1 GiB, which saves a tenth of the compile time.
 # A container may have less memory than the machine.
 memory_kib=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
-memory_limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || true)  # in bytes, or "max"
+# In bytes, or "max". The second file is that of version 1 of control groups.
+memory_limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || true)
 if [[ $memory_limit =~ ^[0-9]+$ ]] && [ $((memory_limit >> 10)) -lt "${memory_kib:-0}" ]; then
   memory_kib=$((memory_limit >> 10))
 fi
 if [ "${memory_kib:-0}" -gt $((cores * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* ]]; then
   export CXXFLAGS="${CXXFLAGS:-} --param ggc-min-heapsize=1048576"
+fi
+# A compiler of a unity batch takes up to about 1.5 GiB. Without a limit ninja starts up to two more than there are cores.
+fitting=$((memory_kib / (3 << 19)))
+if [ -n "$memory_kib" ] && [ $fitting -lt $((cores + 2)) ]; then
+  export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$((fitting > 0 ? fitting : 1))}
 fi
 
 # Containers may start with a user ID that has no writable home folder; ccache then fails.

@@ -4,6 +4,7 @@
 #
 #   tests/machines.sh [BUILD [CASE ..]]        default: build/cpu, all cases
 set -uo pipefail
+unset CDPATH  # with it, cd may choose a folder of another clone
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build/cpu}
 [ -x "$build/bin/lockstep" ] ||

@@ -11,6 +11,7 @@
 #   tests/nightly.sh aarch64       an Arm processor, with qemu (tests/aarch64.sh)
 # A failed part does not stop the others. The last lines list the result and the duration of each part.
 set -uo pipefail
+unset CDPATH  # with it, cd may choose a folder of another clone
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Builds the cpu leg. Prints the output only if it fails.
@@ -36,12 +37,15 @@ part() {
       ;;
     portability) tests/portability.sh ;;
     aarch64) tests/aarch64.sh ;;
-    *) echo "tests/nightly.sh: unknown part \"$1\"; allowed are tests, signals, faults, emulator, fuzz, machines, portability, aarch64" >&2; return 64 ;;
   esac
 }
 
+all=(tests signals faults emulator fuzz machines portability aarch64)
 parts=("$@")
-[ $# -gt 0 ] || parts=(tests signals faults emulator fuzz machines portability aarch64)
+[ $# -gt 0 ] || parts=("${all[@]}")
+for name in "${parts[@]}"; do
+  [[ " ${all[*]} " == *" $name "* ]] || { echo "tests/nightly.sh: unknown part \"$name\"; allowed are ${all[*]}" >&2; exit 64; }
+done
 failed=0
 lines=()
 for name in "${parts[@]}"; do

@@ -68,10 +68,11 @@ class Published(unittest.TestCase):
         ours = json.loads((ROOT / "benchmarks/results/gpu_speed.json").read_text())["comparisons"]["resnet50 fp16"]
         self.assertAlmostEqual(published["single_gpus"]["h200"]["images_per_second"], ours["samples_per_second"], places=1)
 
-    def test_a_result_is_required_for_measurements(self):
-        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as end:
-            validate_plan.parse_arguments([])
-        self.assertEqual(end.exception.code, 64)
+    def test_measurements_need_a_result_and_repeated_ones_also_their_traces(self):
+        for arguments in ([], ["result.json", "--again"]):
+            with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as end:
+                validate_plan.parse_arguments(arguments)
+            self.assertEqual(end.exception.code, 64)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/peers")]
@@ -161,6 +162,10 @@ class Missing(unittest.TestCase):
         self.assertEqual(set(told), set(record.FIELDS))
         self.assertTrue(told["machine"]["processor"])
         self.assertEqual(told["versions"], {}, "versions that cannot be found must be missing")
+
+    def test_a_record_counts_the_cores_that_the_program_may_use(self):
+        with mock.patch.object(record.os, "sched_getaffinity", return_value={3, 5, 7}):
+            self.assertEqual(record.circumstances("bench")["machine"]["cores"], 3)
 
     def test_a_result_is_replaced_in_one_step(self):
         with tempfile.TemporaryDirectory() as name:

@@ -91,6 +91,20 @@ class Runs(unittest.TestCase):
             self.assertEqual(json.loads((folder / "result.json").read_text())["engine"]["ratio"], 1)
             self.assertNotEqual(subprocess.run([*command, "--only", "no_part"], capture_output=True).returncode, 0)
 
+    def test_cpu_suite_trains_many_ranks_for_few_steps(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "mpirun").write_text(f"""#!{sys.executable}
+import json, pathlib, sys
+told = dict(word.split("=", 1) for word in sys.argv if "=" in word)
+assert int(told["train.steps"]) > 0  # 0: all epochs
+pathlib.Path(told["run.dir"]).mkdir(exist_ok=True)
+pathlib.Path(told["run.dir"], "metrics.jsonl").write_text(json.dumps({{"samples_per_second": int(told["train.threads"])}}))
+""")
+            (pathlib.Path(folder) / "mpirun").chmod(0o755)
+            command = [sys.executable, "-B", ROOT / "benchmarks/cpu_suite.py", "--only", "ranks", "--threads", "50", "--rounds", "1"]
+            done = subprocess.run(command, env={**os.environ, "PATH": folder}, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.split()[-1]), (0, "0.020"), done.stderr)
+
     def test_a_part_that_fails_keeps_its_old_result(self):
         with tempfile.TemporaryDirectory() as folder:
             bench = """import json, sys; json.dump(dict(samples_per_second=1, resident_peak_bytes=2, resident_baseline_bytes=1,
@@ -124,6 +138,12 @@ def training_of(way, seed, accuracy, bytes_per_step):
 
 
 class Accuracy(unittest.TestCase):
+    def test_invalid_arguments_are_refused(self):
+        for arguments in ([], ["--json", "result.json", "--task", "cifar10_resnet20", "--link", "1gbit"]):
+            self.assertEqual(refused(codec_accuracy.parse_arguments, arguments), 64, arguments)
+        for arguments in (["--redraw", "result.json"], ["--redraw=result.json"], ["--json", "result.json", "--link", "1gbit"]):
+            self.assertIsNone(refused(codec_accuracy.parse_arguments, arguments), arguments)
+
     def test_runs_are_compared_with_runs_of_the_same_seed(self):
         part = {"runs": [training_of("none", 0, [80, 90], 100), training_of("none", 1, [80, 92], 100),
                          training_of("int8", 1, [70, 91.5], 25), training_of("int8", 2, [70, 99], 50)]}
@@ -245,7 +265,7 @@ class Scaling(unittest.TestCase):
 
 class Overlap(unittest.TestCase):
     def test_invalid_arguments_are_refused(self):
-        for arguments in (["--ranks", "1"], ["--ranks", "3", "--ranks-per-node", "2"], ["--buckets", "0"],
+        for arguments in (["--ranks", "1"], ["--ranks", "3", "--ranks-per-node", "2"], ["--ranks-per-node", "2"], ["--buckets", "0"],
                           ["--warm-epochs", "0"], ["--codecs", "int8", "int8"], ["--overlap", "off"]):
             self.assertEqual(refused(overlap_bench.parse_arguments, arguments), 64, arguments)
 

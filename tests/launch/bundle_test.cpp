@@ -129,6 +129,7 @@ TEST(Bundle, RefusesInvalidArgumentsAndBuilds) {
   expect(build.string() + " --toolkit " + build.string(), exit_code::usage,
          {"/bin/false", (build / "bin/nvcc").string()});
   expect(build.string() + " --mpi " + build.string(), exit_code::io, {"bin/mpirun", "lib/libmpi.so.40"});
+  expect(build.string() + " --output " + build.string(), exit_code::io, {build.string()});
   expect(build.string() + " --limit 0", exit_code::config, {"--limit 0", " bytes"});
   EXPECT_FALSE(fs::exists(build / "lockstep-bundle.tar.xz"));
   expect(build.string() + " --limit 08", exit_code::done, {"lockstep-bundle.tar.xz"});

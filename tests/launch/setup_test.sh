@@ -48,16 +48,18 @@ with_missing_package >/dev/null 2>"$tools/said" || code=$?
   [ "$cores" -lt 100000 ] || { echo "setup.sh takes OMP_NUM_THREADS for the number of cores"; exit 1; }
 )
 
-# flags_with LIMIT: the compiler's flags on a machine of 16 TiB in a container with this limit.
+# flags_with LIMIT: the compiler's flags, and the limit of compilers, on a machine of 16 TiB in a container with this limit.
 flags_with() (
   limit=$1 CXX=g++ CXXFLAGS=
+  unset CMAKE_BUILD_PARALLEL_LEVEL
   sed() { echo $((16 << 30)); }
   cat() { echo "$limit"; }
   source "$setup"
-  echo "$CXXFLAGS"
+  echo "$CXXFLAGS, ${CMAKE_BUILD_PARALLEL_LEVEL:-no} limit"
 )
-[[ $(flags_with max) == *ggc-min-heapsize* ]] || { echo "setup.sh sets no flags for 16 TiB of memory"; exit 1; }
-[[ $(flags_with $((1 << 30))) != *ggc-min-heapsize* ]] || { echo "setup.sh ignores a container's limit of 1 GiB"; exit 1; }
+[[ $(flags_with max) == *"ggc-min-heapsize"*", no limit" ]] || { echo "with 16 TiB of memory setup.sh sets: $(flags_with max)"; exit 1; }
+[ "$(flags_with $((1 << 30)))" = ", 1 limit" ] ||
+  { echo "with a container's limit of 1 GiB setup.sh sets: $(flags_with $((1 << 30)))"; exit 1; }
 
 # cache_with HOME: ccache's folder.
 cache_with() (

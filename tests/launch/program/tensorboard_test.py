@@ -24,6 +24,7 @@ import training_runs
 
 LOCKSTEP = None
 IMAGES = 512
+NEEDS_PROTOC = unittest.skipUnless(shutil.which("protoc"), "protoc is not installed (Debian: protobuf-compiler)")
 
 CRC_TABLE = []
 for byte in range(256):
@@ -142,6 +143,7 @@ class TensorBoard(unittest.TestCase):
                     found.append((step, values))
         return found
 
+    @NEEDS_PROTOC
     def test_event_files_match_the_metrics_and_steps_add_up_to_epochs(self):
         self.train(6)
         self.assertEqual(len(self.steps_of_metrics()), 3)
@@ -154,6 +156,7 @@ class TensorBoard(unittest.TestCase):
             for phase in ("forward", "backward", "exposed_communication", "optimizer"):
                 self.assertAlmostEqual(sum(line["account"][phase] for line in steps), epoch["account"][phase], places=5)
 
+    @NEEDS_PROTOC
     def test_resumed_training_has_no_gap_and_shortens_no_file(self):
         # Without checkpoints only the ends of epochs, every 2 steps, would end a line.
         lines = ("--set", "run.log_every=100")
