@@ -54,8 +54,7 @@ def errors_of(job, schema):
     if not ranks == slots * worker["replicas"] == gpus * worker["replicas"]:
         errors.append(f"{ranks} ranks, {worker['replicas']} workers with {slots} slots and {gpus} GPUs")
     told = arguments[arguments.index("lockstep") + 1:]
-    without = [word for at, word in enumerate(told) if "--resume" not in told[max(0, at - 1):at + 1]]
-    printed = subprocess.run([lockstep, *without, "--print-config"], capture_output=True, text=True)
+    printed = subprocess.run([lockstep, *told, "--print-config"], capture_output=True, text=True)
     if printed.returncode or "--resume auto" not in " ".join(told):
         errors.append(f"lockstep refuses the arguments, or they lack --resume auto: {' '.join(told)}: {printed.stderr}")
     return errors

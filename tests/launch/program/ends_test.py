@@ -106,7 +106,7 @@ class Ends(unittest.TestCase):
 
     def test_unwritable_results_are_refused_before_training(self):
         (self.folder / "folder").mkdir()
-        for flag, path in (("--export", "folder"), ("--export", "x" * 250), ("--export", "nowhere/weights"),
+        for flag, path in (("--export", "folder"), ("--export", "x" * 256), ("--export", "nowhere/weights"),
                            ("--digest", "folder"), ("--trace", "nowhere/trace")):
             self.expect_refused(*self.run_all(self.command(flag, self.folder / path)))
         code, said = self.run_all(self.command("--export", self.folder / "weights"))
