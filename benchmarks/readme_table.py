@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of figures in the PAGES, such as README.md and benchmarks/README.md, from the files in
+"""Writes the tables of figures in several pages, such as README.md and benchmarks/README.md, from the files in
 benchmarks/results, between the comments BEGIN and END, and the example of README.md between the comments of EXAMPLE.
 With --check it changes nothing, and fails if a page differs from what it would write or if a result lacks its machine,
 versions, revision, date or command (see record.py)."""

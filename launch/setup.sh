@@ -46,7 +46,7 @@ fi
 if [ "${memory_kib:-0}" -gt $((cores * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* ]]; then
   export CXXFLAGS="${CXXFLAGS:-} --param ggc-min-heapsize=1048576"
 fi
-# A compiler of a unity batch takes up to about 1.5 GiB. Without a limit ninja starts up to two more than there are cores.
+# Compiling a unity batch takes up to about 1.5 GiB. By default ninja starts as many compilers as cores, plus two.
 fitting=$((memory_kib / (3 << 19)))
 if [ -n "$memory_kib" ] && [ $fitting -lt $((cores + 2)) ]; then
   export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$((fitting > 0 ? fitting : 1))}

@@ -86,7 +86,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ != 2 || in_metadata() || (field_ != "shape" && field_ != "data_offsets")) {
       return refuse("unexpected array in the header");
     }
-    return ++depth_ > 0;
+    ++depth_;
+    return true;
   }
   bool end_array() override { return --depth_ > 0; }
   bool string(std::string& text) override {

@@ -13,8 +13,8 @@ std::string dumped(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// A callback for nlohmann's parse() that throws DataError for JSON with more levels: copying and writing a
-// value are recursive. The message: "WHAT has more than 100 levels", then the remedy.
+// A callback for nlohmann's parse(). It throws DataError for JSON with more than `most` levels, because
+// copying and writing a value are recursive. The message is "WHAT has more than MOST levels" and the remedy.
 inline auto depth_limit(int most, const std::string& what = "its JSON", const std::string& remedy = "") {
   return [=](int depth, auto&&...) {
     if (depth > most) throw DataError(what + " has more than " + std::to_string(most) + " levels" + remedy);

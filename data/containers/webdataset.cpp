@@ -86,7 +86,7 @@ bool is_meant_as_part(std::string_view ending) {
   return ends_as_image(ending.substr(dot + 1)) || ending.substr(dot + 1) == "cls";
 }
 
-// Warnings that were logged: only the first of each kind is.
+// The kinds of warnings that were already logged; each is logged once.
 struct TarWarnings {
   bool several_images = false;
   bool dots = false;
@@ -232,8 +232,11 @@ class TarIndexer {
   void finish_sample() {
     if (key_ && has_parts_ && (image_ || label_)) {
       if (!image_) {
-        fail(begin_, fmt::format("sample {} has no image (.jpg, .png){}", *key_,
-                                 dotted_.empty() ? "" : "; the name of " + dotted_ + " has several dots"));
+        fail(begin_,
+             fmt::format("sample {} has no image (.jpg, .png){}", *key_,
+                         dotted_.empty()
+                             ? ""
+                             : "; " + dotted_ + " has several dots in its name and is not used: rename it"));
       }
       if (!label_) fail<UnlabelledError>(begin_, fmt::format("sample {} has no label (.cls)", *key_));
       image_->label = *label_;
@@ -281,7 +284,7 @@ class TarIndexer {
 
 std::unique_ptr<Dataset> open_webdataset(const DatasetOptions& options, Split split) {
   const SplitNames names{.mark = ".tar", .expected = "train*.tar and test*.tar (or val*.tar)"};
-  // Opening the other split logs about its files.
+  // Warnings about the other split's files are logged when that split is opened.
   TarWarnings warned, of_other{.several_images = true, .dots = true, .links = true, .no_end = true};
   const auto index = [&](const fs::path& path, Split of) {
     return TarIndexer(path, of == split ? warned : of_other).images();

@@ -164,7 +164,7 @@ class RowReader {
     }
   }
 
-  static constexpr std::size_t kLeast = 10;  // rows with which columns are judged
+  static constexpr std::size_t kLeast = 10;  // columns of fewer rows are not judged
 
   // Returns true for a column that counts the rows from 0 or 1. In a column with a name that programs give to
   // such columns, all different whole numbers suffice: rows may be in another order, or missing.

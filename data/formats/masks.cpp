@@ -252,7 +252,7 @@ void warn_of_palettes(const std::vector<std::string>& masks) {
     std::array<std::uint8_t, 3> bytes;
     std::string mask;
   };
-  std::map<std::size_t, Colour> known;  // by value: that of the first mask with it
+  std::map<std::size_t, Colour> known;  // by value: its colour in the first mask that uses it
   for (const std::int64_t index : some_samples(std::ssize(masks), kMasksLookedAt)) {
     const std::string& mask = masks[static_cast<std::size_t>(index)];
     try {

@@ -55,7 +55,7 @@ struct Wanted {
 };
 
 // Finds the array that is named for the word of the split, or, for "auto", the one with the best rank. Throws
-// Hdf5Error if two arrays have it ("images_1", "images_2").
+// Hdf5Error if two arrays fit equally well ("images_1", "images_2").
 std::optional<ArrayPlace> place_of(const std::vector<Hdf5File>& files, const Wanted& wanted,
                                    const ArrayRequest& request, const SplitWord& word) {
   std::optional<std::size_t> best;
@@ -80,8 +80,8 @@ std::optional<ArrayPlace> place_of(const std::vector<Hdf5File>& files, const Wan
       if (const auto rank = rank_of(name, wanted.usual, request, word)) offer(file.handle.id(), name, *rank);
   }
   if (twice && before.file != found.file)
-    throw Hdf5Error("two files have an array \"" + found.array +
-                    "\"; only one file of images per split is allowed");
+    throw Hdf5Error("two files have " + wanted.usual[0] + " (\"" + before.array + "\" and \"" + found.array +
+                    "\"); only one file of images per split is allowed");
   if (twice)
     throw Hdf5Error("\"" + before.array + "\" and \"" + found.array + "\" may both be the " +
                     wanted.usual[0] + "; name one of them with " + wanted.key);

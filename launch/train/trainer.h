@@ -141,7 +141,7 @@ class Trainer {
   // epoch, step of the epoch, seed of the sample order), the epoch's sums so far, and the number of steps
   // that were skipped in a row (max_skipped_steps). Waits for the steps under way. After a visitor that
   // writes, training resumes from that state: bit for bit with the same options, data and ranks. On a GPU,
-  // restore before the first step: recorded steps and the codecs' counts of steps do not change. Throws
+  // restore before the first step: a restore changes no recorded step and no codec's step count. Throws
   // ConfigError for a state with another seed, DataError for an invalid position. Collective.
   void visit_state(StateVisitor& visitor);
   // Visits only the choice of codecs (comm.codec = "auto"), which determines the state of the exchange.
@@ -233,7 +233,7 @@ class Trainer {
     std::int64_t reported = 0;  // 1: all trained steps of the epoch are reported
     bool ended = false;
     std::int64_t enqueued = 0;  // steps by this trainer
-    std::int64_t restored = 0;  // those before a state was restored
+    std::int64_t restored = 0;  // value of enqueued when a state was last restored
   };
   // Steps whose results the host has read.
   struct SettledSteps {

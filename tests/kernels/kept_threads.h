@@ -5,10 +5,10 @@
 
 namespace lockstep {
 
-// Restores at its end the number of threads of the calling thread's CPU kernels.
+// Its destructor restores the number of threads that the calling thread's CPU kernels use.
 class KeptThreads {
  public:
-  // On CPUs a batch is divided among the threads.
+  // On a CPU batch_multiple() is the number of threads.
   KeptThreads() : before_(static_cast<int>(backend_for({}).batch_multiple(DType::f32))) {}
   ~KeptThreads() { backend_for({}).set_threads(before_); }
   KeptThreads(const KeptThreads&) = delete;

@@ -83,9 +83,9 @@ std::optional<std::uint64_t> HostLoad::read_job_ticks() const {
 // vlans, and those of the containers and virtual machines of this host. A container without hardware has
 // virtual interfaces of its own; one with hardware may also have a virtual one, which is no tunnel, for its
 // default route.
-HostLoad::Networks HostLoad::read_networks() const {
+HostLoad::Interfaces HostLoad::read_interfaces() const {
   std::ifstream file(root_ / "proc/net/dev");
-  Networks interfaces;
+  Interfaces interfaces;
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
     if (colon == std::string::npos) continue;  // the two header lines
@@ -125,7 +125,8 @@ HostLoad::Networks HostLoad::read_networks() const {
   return interfaces;
 }
 
-std::optional<HostLoad::Traffic> HostLoad::traffic_between(const Networks& before, const Networks& after) {
+std::optional<HostLoad::Traffic> HostLoad::traffic_between(const Interfaces& before,
+                                                           const Interfaces& after) {
   std::optional<Traffic> sum;
   for (const auto& [name, traffic] : after) {
     const auto found = before.find(name);
@@ -172,7 +173,7 @@ HostFigures HostLoad::sample() {
   const double seconds = std::chrono::duration<double>(now - taken_).count();
   const auto ticks = read_ticks();
   const auto job_ticks = read_job_ticks();
-  Networks networks = read_networks();
+  Interfaces interfaces = read_interfaces();
   if (ticks && ticks_ && ticks->all > ticks_->all) {
     const auto all = static_cast<double>(ticks->all - ticks_->all);
     const auto share = [&](std::uint64_t part, std::uint64_t before) {
@@ -181,7 +182,7 @@ HostFigures HostLoad::sample() {
     figures.processor = share(ticks->busy, ticks_->busy);
     if (job_ticks && job_ticks_) figures.job_processor = share(*job_ticks, *job_ticks_);
   }
-  if (const auto traffic = traffic_between(networks_, networks); traffic && seconds > 0) {
+  if (const auto traffic = traffic_between(interfaces_, interfaces); traffic && seconds > 0) {
     figures.network_received = static_cast<double>(traffic->received) / seconds;
     figures.network_sent = static_cast<double>(traffic->sent) / seconds;
   }
@@ -193,7 +194,7 @@ HostFigures HostLoad::sample() {
     ticks_ = ticks;
     job_ticks_ = job_ticks;
   }
-  networks_ = std::move(networks);
+  interfaces_ = std::move(interfaces);
   taken_ = now;
   return figures;
 }

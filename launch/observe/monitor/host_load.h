@@ -46,14 +46,14 @@ class HostLoad {
   struct Traffic {
     std::uint64_t received = 0, sent = 0;
   };
-  using Networks = std::map<std::string, Traffic>;  // by interface
+  using Interfaces = std::map<std::string, Traffic>;  // by name
 
   std::optional<Ticks> read_ticks() const;
   std::optional<std::uint64_t> read_job_ticks() const;
-  Networks read_networks() const;
+  Interfaces read_interfaces() const;
   // The sum over the interfaces that both have. Empty if there is none, or if the counters of one decreased:
   // it was reset.
-  static std::optional<Traffic> traffic_between(const Networks& before, const Networks& after);
+  static std::optional<Traffic> traffic_between(const Interfaces& before, const Interfaces& after);
   void read_memory(HostFigures& figures) const;
 
   struct Package {
@@ -68,7 +68,7 @@ class HostLoad {
   Clock::time_point taken_;
   std::optional<Ticks> ticks_;
   std::optional<std::uint64_t> job_ticks_;
-  Networks networks_;
+  Interfaces interfaces_;
 };
 
 }  // namespace lockstep

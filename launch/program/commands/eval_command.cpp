@@ -180,14 +180,16 @@ void eval_flags(CLI::App& app, Command& command) {
   app.add_option("--init", command.init,
                  "The trained network: a safetensors file (PyTorch's names and layouts)")
       ->type_name("FILE");
-  app.add_option(
-         "--resume", flags.resume.from,
-         "The trained network: the newest checkpoint of run.dir (auto), a checkpoint or a run's folder")
-      ->type_name("auto|FOLDER");
+  CLI::Option* from =
+      app.add_option(
+             "--resume", flags.resume.from,
+             "The trained network: the newest checkpoint of run.dir (auto), a checkpoint or a run's folder")
+          ->type_name("auto|FOLDER");
   app.add_option("--resume-with", flags.resume.with,
                  "Accept that this key differs from the saved configuration; repeatable")
       ->type_name("KEY")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->needs(from);
   app.add_flag("--json", flags.json, "Print a JSON object");
 }
 

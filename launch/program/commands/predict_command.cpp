@@ -407,21 +407,22 @@ void require_same_images(Communicator& host, const std::vector<std::string>& pat
 // Collective. Logs the totals of all ranks; throws an agreed Error if images have no class.
 void tell_end(std::size_t images, const Predictor& predictor, const Printer& printer, Communicator& host) {
   struct Share {
-    double seconds, busy;
+    double seconds, busy_seconds;
     std::int64_t undecoded, not_finite;
   };
-  const std::vector<Share> shares = gather_values(
-      host, Share{predictor.seconds(), predictor.busy(), printer.undecoded(), printer.not_finite()});
+  const std::vector<Share> shares =
+      gather_values(host, Share{predictor.seconds(), predictor.busy() * predictor.seconds(),
+                                printer.undecoded(), printer.not_finite()});
   Share all{0, 0, 0, 0};
   for (const Share& each : shares) {
     all.seconds = std::max(all.seconds, each.seconds);
-    all.busy += each.busy * each.seconds;  // a rank without images adds nothing
+    all.busy_seconds += each.busy_seconds;
     all.undecoded += each.undecoded;
     all.not_finite += each.not_finite;
   }
   log::info("{} images in {:.2f} s: {}, busy {:.0f} %", images, all.seconds,
             per_second(static_cast<double>(images) / all.seconds, "images"),
-            100 * all.busy / (static_cast<double>(shares.size()) * all.seconds));
+            100 * all.busy_seconds / (static_cast<double>(shares.size()) * all.seconds));
   if (all.not_finite > 0)
     throw_agreed(Error(exit_code::failed, fmt::format("{} of {} images have no class: {}; use other weights",
                                                       all.not_finite, images, kNotFinite)));

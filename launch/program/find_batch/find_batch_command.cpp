@@ -35,14 +35,15 @@ struct FindBatchFlags {
 // A rate that already follows the batch is not scaled again.
 RateScaling scaling_of(const FindBatchFlags& flags, const Config& config) {
   const RateScaling configured = config.schedule.scaling;
-  if (configured != RateScaling::none && !flags.scaling.empty() && flags.scaling != "none")
+  if (configured == RateScaling::none)
+    return flags.scaling.empty() ? scaling_for(config.optimizer.name)
+                                 : value_of<RateScaling>(flags.scaling).value();
+  if (!flags.scaling.empty() && flags.scaling != "none")
     throw_agreed(UsageError(fmt::format(
         "--scaling {}: allowed only with optimizer.scale_rate = \"none\", not \"{}\", with which the "
         "learning rate already follows the batch; remove one of them",
         flags.scaling, word_of(configured))));
-  if (configured != RateScaling::none) return RateScaling::none;
-  if (flags.scaling.empty()) return scaling_for(config.optimizer.name);
-  return value_of<RateScaling>(flags.scaling).value();
+  return RateScaling::none;
 }
 
 // Progress on rank 0's terminal.

@@ -71,7 +71,7 @@ class Sweep {
   SweepResult result_of(const Running& running) const;
   std::string problem_of(const Running& running, int code) const;
   void stop_running(int signal);
-  // Epochs that ended jobs have trained.
+  // Sum over the trials of the epochs trained when the last successful job ended.
   std::int64_t epochs_done() const;
   void show_progress();
   void say_line(const std::string& text);

@@ -316,7 +316,7 @@ class Observers {
     if (job.config.best.keep) {
       save_best = [&job, &command](std::int64_t epoch) {
         const std::filesystem::path best = std::filesystem::path(job.config.run_dir) / kBestFile;
-        if (job.best_is_of_other_figure) set_aside(best);  // after an error the next best one tries it again
+        if (job.best_is_of_other_figure) set_aside(best);  // if it throws, the next best epoch retries
         job.best_is_of_other_figure = false;
         save_evaluated(
             job, command.registry, best,

@@ -20,7 +20,7 @@ struct SweepRow {
   std::int64_t steps = 0;
   SweepMeasure measure = {};  // of the last job; unset without epochs
   SweepCost cost = {};
-  double seconds = 0;        // of all its jobs, except those of a sweep that was killed
+  double seconds = 0;        // of all its jobs, except one that ran when its sweep was killed
   bool complete = false;     // trained for all epochs
   bool pareto = false;       // no complete trial dominates it in accuracy and speed
   std::string problem = {};  // reason of a failure; empty: none

@@ -75,7 +75,8 @@ class Monitor : public testing::Test {
     wait_for_end();
     return sums;
   }
-  // The destructor leaves a monitor that gets no core for two seconds: not every user may raise its priority.
+  // The destructor waits at most 2 s for the monitor's thread, which may get no core: not every user may
+  // raise its priority.
   static void wait_for_end() {
     wait_until([] {
       std::error_code ended;

@@ -118,6 +118,8 @@ TEST(CommandLine, FlagsOfAResumeNeedIt) {
     EXPECT_NE(usage_error({"train", "x", flag}).find("--resume"), std::string::npos) << flag;
     EXPECT_EQ(parse({"train", "x", flag, "--resume", "auto"}).name, "train") << flag;
   }
+  expect_parts(usage_error({"eval", "x", "--init", "f", "--resume-with=train.epochs"}),
+               {"requires --resume"});
 }
 
 TEST(CommandLine, RangesOfNumbersRefuseNan) {
