@@ -6,7 +6,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 cmake --preset cpu -DLOCKSTEP_TESTS=OFF -DCMAKE_UNITY_BUILD=ON >/dev/null
-compilers=${CMAKE_BUILD_PARALLEL_LEVEL:-$cores}
-echo "Building with $compilers compilers at once, about $(((450 / compilers + 59) / 60)) minutes the first time; then training, about one"
+used=${CMAKE_BUILD_PARALLEL_LEVEL:-$cores}
+[ "$used" -lt "$cores" ] || used=$cores
+echo "Building with $used cores, about $(((450 / used + 59) / 60)) minutes the first time; then training, about one"
 cmake --build --preset cpu --target lockstep
 exec build/cpu/bin/lockstep train fashion_mnist_cnn --ranks 2 "$@"

@@ -80,9 +80,9 @@ std::optional<std::uint64_t> HostLoad::read_job_ticks() const {
 }
 
 // The interfaces that together count each byte once. Hardware transfers the bytes of bonds, bridges and
-// vlans, and those of the containers and virtual machines of this host. A container without hardware has
-// virtual interfaces of its own; one with hardware may also have a virtual one, which is no tunnel, for its
-// default route.
+// vlans, and those of the containers and virtual machines of this host. In a container without hardware the
+// virtual interfaces count. Beside hardware a virtual interface counts only if it has the default route and
+// is no tunnel.
 HostLoad::Interfaces HostLoad::read_interfaces() const {
   std::ifstream file(root_ / "proc/net/dev");
   Interfaces interfaces;
