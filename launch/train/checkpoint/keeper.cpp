@@ -157,7 +157,7 @@ bool CheckpointKeeper::goes_on() {
 bool CheckpointKeeper::evaluating(std::int64_t batch, std::int64_t) {
   if (batch == 0) return true;
   hold_in("evaluation");
-  if (const auto agreed = agreement_.after_step(wishes())) apply(*agreed);
+  if (const auto agreed = agreement_.after_evaluated_batch(wishes())) apply(*agreed);
   evaluation_abandoned_ = stopped_by_ != 0;
   return !evaluation_abandoned_;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/log.h"
 #include "core/timeline.h"
@@ -20,7 +21,7 @@ StepAgreement::StepAgreement(Communicator& host)
     : host_(host), memory_(host.allocate((kWishes + 1) * sizeof(std::int32_t))), arrived_(Device{}) {}
 
 StepAgreement::~StepAgreement() {
-  if (!under_way_) return;
+  if (under_way_ == nullptr) return;
   try {
     arrived_.synchronize();
   } catch (const std::exception& error) {
@@ -28,44 +29,43 @@ StepAgreement::~StepAgreement() {
   }
 }
 
-std::optional<StepAgreement::Wishes> StepAgreement::after_step(const Wishes& mine) {
+std::optional<StepAgreement::Wishes> StepAgreement::after(Pace& pace, const Wishes& mine) {
   if (host_.size() == 1) return mine;
   std::optional<Wishes> known;
-  if (under_way_) known = receive();
-  if (++waited_ >= stride_) send(mine);
+  if (under_way_ != nullptr) known = receive();
+  if (++pace.waited >= pace.stride) send(pace, mine);
   return known;
 }
 
 StepAgreement::Wishes StepAgreement::at_once(const Wishes& mine) {
   if (host_.size() == 1) return mine;
-  if (under_way_) receive();
-  ++waited_;
-  send(mine);
+  if (under_way_ != nullptr) receive();
+  ++steps_.waited;
+  send(steps_, mine);
   return receive();
 }
 
-void StepAgreement::send(const Wishes& mine) {
+void StepAgreement::send(Pace& pace, const Wishes& mine) {
   auto* numbers = reinterpret_cast<std::int32_t*>(memory_.data());
   std::ranges::copy(mine, numbers);
   numbers[kWishes] = 0;
   const std::int64_t now = now_ns();
-  if (host_.rank() == 0 && sent_ns_ != 0) {
-    const double step_ns = static_cast<double>(now - sent_ns_) / static_cast<double>(waited_);
-    const double steps = std::ceil(kIntervalNs / std::max(step_ns, 1.0));
-    numbers[kWishes] = static_cast<std::int32_t>(std::min(steps, static_cast<double>(kMostStride)));
+  if (host_.rank() == 0 && pace.sent_ns != 0) {
+    const double each_ns = static_cast<double>(now - pace.sent_ns) / static_cast<double>(pace.waited);
+    const double stride = std::ceil(kIntervalNs / std::max(each_ns, 1.0));
+    numbers[kWishes] = static_cast<std::int32_t>(std::min(stride, static_cast<double>(kMostStride)));
   }
-  sent_ns_ = now;
-  waited_ = 0;
+  pace.sent_ns = now;
+  pace.waited = 0;
   host_.all_reduce(numbers, kWishes + 1, DType::i32, ReduceOp::max);
   host_.stream().record(arrived_);
-  under_way_ = true;
+  under_way_ = &pace;
 }
 
 StepAgreement::Wishes StepAgreement::receive() {
   arrived_.synchronize();
-  under_way_ = false;
   const auto* numbers = reinterpret_cast<const std::int32_t*>(memory_.data());
-  stride_ = std::max<std::int64_t>(1, numbers[kWishes]);
+  std::exchange(under_way_, nullptr)->stride = std::max<std::int64_t>(1, numbers[kWishes]);
   Wishes wishes;
   std::copy_n(numbers, kWishes, wishes.begin());
   return wishes;

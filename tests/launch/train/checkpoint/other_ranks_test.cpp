@@ -110,6 +110,16 @@ TEST(StepAgreement, InformsEveryRankAfterTheSameStep) {
   EXPECT_EQ(told[2], told[0]);
 }
 
+// Batches of an evaluation may be a thousand times as fast as steps.
+TEST(StepAgreement, FastEvaluationsDelayNoRequestOfATraining) {
+  run_thread_ranks(2, [](Communicator& communicator) {
+    StepAgreement agreement(communicator);
+    for (int batch = 0; batch < 3000; ++batch) agreement.after_evaluated_batch({});
+    agreement.after_step({15, 0, 0, 0});
+    EXPECT_EQ(agreement.after_step({}), (StepAgreement::Wishes{15, 0, 0, 0}));
+  });
+}
+
 // At a common point all ranks know the current requests, without those that are pending.
 TEST(StepAgreement, AtOnceUsesOnlyTheCurrentRequests) {
   run_thread_ranks(3, [](Communicator& communicator) {
