@@ -2,8 +2,9 @@
 #include "tests/cuda_emulator/emulator.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <exception>
-#include <semaphore>
+#include <mutex>
 #include <thread>
 
 #include "tests/cuda_emulator/processor.h"
@@ -27,7 +28,7 @@ class KernelThread {
   ~KernelThread() {
     if (!thread_.joinable()) return;
     launch_ = nullptr;
-    given_.release();
+    give_turn(true);
     thread_.join();
   }
 
@@ -36,8 +37,8 @@ class KernelThread {
     function_ = &function;
     announce(&order_.begin);
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
-    given_.release();
-    done_.acquire();
+    give_turn(true);
+    wait_for_turn(false);
     follow(&order_.end);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
@@ -46,7 +47,7 @@ class KernelThread {
   void serve() {
     Processor processor(order_);
     while (true) {
-      given_.acquire();
+      wait_for_turn(true);
       if (launch_ == nullptr) return;
       follow(&order_.begin);
       ++launches_;
@@ -58,13 +59,31 @@ class KernelThread {
       }
       follow(&order_.end);  // this thread may free the memory that the kernel's threads used
       announce(&order_.end);
-      done_.release();
+      give_turn(false);
     }
+  }
+
+  // Not semaphores: those of libstdc++ yield before they sleep, which costs a time slice on busy cores.
+  void give_turn(bool to_kernels) {
+    const Unseen unseen;
+    {
+      const std::lock_guard lock(mutex_);
+      kernels_turn_ = to_kernels;
+    }
+    turned_.notify_one();
+  }
+
+  void wait_for_turn(bool of_kernels) {
+    const Unseen unseen;
+    std::unique_lock lock(mutex_);
+    turned_.wait(lock, [&] { return kernels_turn_ == of_kernels; });
   }
 
   KernelOrder order_;
   std::thread thread_;
-  std::binary_semaphore given_{0}, done_{0};
+  std::mutex mutex_;
+  std::condition_variable turned_;
+  bool kernels_turn_ = false;
   const Launch* launch_ = nullptr;
   const std::function<void()>* function_ = nullptr;
   std::exception_ptr error_;

@@ -58,11 +58,10 @@ TEST(PlanChoice, TimedCallsStartWithAColdCache) {
   CUDA_CHECK(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, kDevice.index));
   CudaStopwatch stopwatch(kDevice);
   std::vector<std::uint64_t> filled;  // before each call
-  const double time = stopwatch.microseconds([&] {
+  stopwatch.microseconds([&] {
     const auto stream = static_cast<cudaStream_t>(stopwatch.stream().native());
     CUDA_CHECK(emulator::enqueue(stream, "a kernel", [&] { filled.push_back(emulator::filled_bytes()); }));
   });
-  EXPECT_GE(time, 0);
   ASSERT_GE(filled.size(), 5u);
   for (std::size_t i = 1; i < filled.size(); ++i)
     EXPECT_GE(filled[i] - filled[i - 1], static_cast<std::uint64_t>(cache_bytes)) << "call " << i;

@@ -36,6 +36,7 @@ struct StreamOperation {
   std::vector<std::shared_ptr<StreamOperation>> after;  // must be done before; cleared when this one is done
   Clock::time_point held_until{};                       // unless a thread waits for it earlier
   bool wanted = false;                                  // a thread waits for it or for a later operation
+  bool awaited = false;                                 // a thread waits for it
   bool done = false;
   Clock::time_point ended{};
   char issued = 0;    // address that the host announces
@@ -77,6 +78,7 @@ struct CUstream_st {
   bool blocking = true;  // this stream and the legacy stream wait for each other
   int priority = 0;
   std::minstd_rand random;
+  std::condition_variable changed;  // its next operation may begin, or it is destroyed
   std::deque<lockstep::emulator::StreamOperationPointer> waiting;
   lockstep::emulator::StreamOperationPointer last;
   bool destroyed = false;
@@ -130,7 +132,7 @@ struct DeviceBooks {
 
 struct Books {
   std::mutex mutex;
-  std::condition_variable changed;  // an operation is done, wanted, or no longer held back
+  std::condition_variable done;  // an awaited operation is done
   std::vector<DeviceBooks> devices;
   std::map<const std::byte*, Allocation> allocations;
   std::set<std::shared_ptr<Capture>> captures;  // active captures

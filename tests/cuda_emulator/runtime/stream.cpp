@@ -22,6 +22,17 @@ bool can_begin(const StreamOperation& operation) {
                              [](const StreamOperationPointer& before) { return before->done; });
 }
 
+// With the lock: wakes the streams whose next operation may begin.
+void wake_streams() {
+  const auto wake = [](cudaStream_t stream) {
+    if (!stream->waiting.empty() && can_begin(*stream->waiting.front())) stream->changed.notify_one();
+  };
+  for (const DeviceBooks& device : books().devices) {
+    std::ranges::for_each(device.streams, wake);
+    if (device.legacy != nullptr) wake(device.legacy);
+  }
+}
+
 // With the lock: marks these operations, and all operations before them, as wanted.
 void want(const std::vector<StreamOperationPointer>& operations) {
   std::vector<StreamOperationPointer> found = operations;
@@ -32,7 +43,7 @@ void want(const std::vector<StreamOperationPointer>& operations) {
     operation->wanted = true;
     found.insert(found.end(), operation->after.begin(), operation->after.end());
   }
-  books().changed.notify_all();
+  wake_streams();
 }
 
 // Waits until the next operation of a stream may begin, and returns it; null if the stream is destroyed and
@@ -42,16 +53,16 @@ StreamOperationPointer next_of(cudaStream_t stream) {
   while (true) {
     if (stream->waiting.empty()) {
       if (stream->destroyed) return nullptr;
-      books().changed.wait(lock.get());
+      stream->changed.wait(lock.get());
       continue;
     }
     const StreamOperationPointer& front = stream->waiting.front();
     if (!can_begin(*front) || (books().held_back > 0 && !front->wanted)) {
-      books().changed.wait(lock.get());
+      stream->changed.wait(lock.get());
     } else if (front->wanted || front->held_until <= Clock::now()) {
       return front;
     } else {
-      books().changed.wait_until(lock.get(), front->held_until);
+      stream->changed.wait_until(lock.get(), front->held_until);
     }
   }
 }
@@ -110,7 +121,7 @@ HeldBack::HeldBack() {
 HeldBack::~HeldBack() {
   const BooksLock lock;
   --books().held_back;
-  books().changed.notify_all();
+  wake_streams();
 }
 
 void finish(StreamOperation& operation) {
@@ -120,7 +131,8 @@ void finish(StreamOperation& operation) {
   operation.ended = Clock::now();
   operation.after.clear();
   finished_work.swap(operation.work);
-  books().changed.notify_all();
+  wake_streams();
+  if (operation.awaited) books().done.notify_all();
 }
 
 void run_work(const Work& work, const char* name, int device) {
@@ -155,16 +167,19 @@ bool exists(cudaStream_t stream) {
 
 cudaStream_t resolve(cudaStream_t stream) {
   if (stream != nullptr && stream != cudaStreamLegacy) return stream;
-  cudaStream_t made = nullptr;
+  DeviceBooks& device = books().devices[static_cast<std::size_t>(current_device())];
   {
     const BooksLock lock;
-    DeviceBooks& device = books().devices[static_cast<std::size_t>(current_device())];
     if (device.legacy != nullptr) return device.legacy;
   }
-  made = make_stream(current_device(), true);
+  const cudaStream_t made = make_stream(current_device(), true);
   {
     const BooksLock lock;
-    books().devices[static_cast<std::size_t>(current_device())].legacy = made;
+    if (device.legacy != nullptr) {  // another thread was faster
+      delete made;
+      return device.legacy;
+    }
+    device.legacy = made;
   }
   start(made);
   return made;
@@ -196,7 +211,7 @@ void append(cudaStream_t stream, const StreamOperationPointer& operation) {
   operation->held_until = hold(stream);
   stream->waiting.push_back(operation);
   stream->last = operation;
-  books().changed.notify_all();
+  stream->changed.notify_one();
 }
 
 void wait_for(const std::vector<StreamOperationPointer>& operations) {
@@ -204,7 +219,8 @@ void wait_for(const std::vector<StreamOperationPointer>& operations) {
     BooksLock lock;
     want(operations);
     for (const StreamOperationPointer& operation : operations) {
-      books().changed.wait(lock.get(), [&] { return operation->done; });
+      operation->awaited = true;
+      books().done.wait(lock.get(), [&] { return operation->done; });
     }
   }
   for (const StreamOperationPointer& operation : operations) follow(&operation->finished);
@@ -291,7 +307,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const BooksLock lock;
   leave_capture(stream);
   stream->destroyed = true;
-  books().changed.notify_all();
+  stream->changed.notify_one();
   return cudaSuccess;
 }
 
