@@ -22,7 +22,8 @@ class SafetensorsTest : public testing::Test {
     return std::string(reinterpret_cast<const char*>(&bytes), sizeof(bytes)) + header + data;
   }
   void put(const std::string& content) const {
-    std::ofstream(path_, std::ios::binary | std::ios::trunc) << content;
+    std::filesystem::remove(path_);  // ext4 writes a file to the disk if it is overwritten
+    std::ofstream(path_, std::ios::binary) << content;
   }
   std::string content() const { return file_text(path_); }
 

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Checks all three directions of a kernel against the reference and against finite differences of it.
+// Checks all three directions of a kernel against the reference and against slopes of the reference.
 // as_convolution has the kernel's sizes; plain memory is the same under both. tolerance bounds the norm of
 // the difference over the norm. 16-bit tensors start from representable values, and each result must equal
 // the fp32 result rounded once.

@@ -10,27 +10,47 @@
 namespace lockstep {
 namespace {
 
-// Calls multiply(x index, w index, y index) for every product in the sums of a convolution.
+// The outputs of one dimension, [first, last), for which a tap of the kernel meets a pixel and not the
+// padding.
+struct Outputs {
+  std::int64_t first, last;
+};
+std::vector<Outputs> outputs_of_taps(const ConvolutionShape& s, std::int64_t in, std::int64_t out) {
+  const auto steps = [&](std::int64_t pixels) { return (pixels + s.stride - 1) / s.stride; };
+  std::vector<Outputs> all;
+  for (std::int64_t tap = 0; tap < s.kernel; ++tap) {
+    const std::int64_t begin = tap * s.dilation - s.padding;  // the pixel of output 0
+    all.push_back({std::max<std::int64_t>(steps(-begin), 0), std::min(steps(in - begin), out)});
+  }
+  return all;
+}
+
+// Calls multiply(x index, w index, y index, count) for every row of products in the sums of a convolution:
+// the weight is multiplied with `count` pixels, s.stride apart, for as many adjacent outputs.
 template <typename F>
-void each_product(const ConvolutionShape& s, F multiply) {
-  const std::int64_t group_in = s.in_channels / s.groups;
-  const std::int64_t group_out = s.out_channels / s.groups;
+void each_row(ConvolutionShape s, F multiply) {
+  if (s.kernel == 1 && s.stride == 1 && s.padding == 0) {  // any image is one row
+    s.in_width *= s.in_height;
+    s.in_height = 1;
+  }
+  const std::int64_t group_in = s.in_channels / s.groups, group_out = s.out_channels / s.groups;
+  const std::int64_t out_height = s.out_height(), out_width = s.out_width();
+  const std::vector<Outputs> rows = outputs_of_taps(s, s.in_height, out_height);
+  const std::vector<Outputs> columns = outputs_of_taps(s, s.in_width, out_width);
   for (std::int64_t n = 0; n < s.batch; ++n) {
     for (std::int64_t o = 0; o < s.out_channels; ++o) {
+      const std::int64_t y = (n * s.out_channels + o) * out_height * out_width;
       for (std::int64_t i = 0; i < group_in; ++i) {
         const std::int64_t c = o / group_out * group_in + i;
-        for (std::int64_t h = 0; h < s.out_height(); ++h) {
-          for (std::int64_t w = 0; w < s.out_width(); ++w) {
-            const std::int64_t y = ((n * s.out_channels + o) * s.out_height() + h) * s.out_width() + w;
-            for (std::int64_t kh = 0; kh < s.kernel; ++kh) {
+        const std::int64_t x = (n * s.in_channels + c) * s.in_height * s.in_width;
+        for (std::int64_t kh = 0; kh < s.kernel; ++kh) {
+          for (std::int64_t kw = 0; kw < s.kernel; ++kw) {
+            const auto [first, last] = columns[kw];
+            for (std::int64_t h = rows[kh].first; h < rows[kh].last; ++h) {
               const std::int64_t xh = h * s.stride - s.padding + kh * s.dilation;
-              if (xh < 0 || xh >= s.in_height) continue;
-              for (std::int64_t kw = 0; kw < s.kernel; ++kw) {
-                const std::int64_t xw = w * s.stride - s.padding + kw * s.dilation;
-                if (xw < 0 || xw >= s.in_width) continue;
-                multiply(((n * s.in_channels + c) * s.in_height + xh) * s.in_width + xw,
-                         ((o * group_in + i) * s.kernel + kh) * s.kernel + kw, y);
-              }
+              multiply(x + xh * s.in_width + first * s.stride - s.padding + kw * s.dilation,
+                       ((o * group_in + i) * s.kernel + kh) * s.kernel + kw, y + h * out_width + first,
+                       last - first);
             }
           }
         }
@@ -125,7 +145,10 @@ double relative_error(const Values& actual, const Doubles& expected) {
 Doubles reference_forward(const ConvolutionShape& shape, const Doubles& x, const Doubles& w,
                           const Doubles& bias) {
   Doubles y(static_cast<std::size_t>(outputs(shape)));
-  each_product(shape, [&](auto xi, auto wi, auto yi) { y[yi] += x[xi] * w[wi]; });
+  each_row(shape, [&](auto xi, auto wi, auto yi, auto count) {
+    const double weight = w[wi];
+    for (std::int64_t i = 0; i < count; ++i) y[yi + i] += x[xi + i * shape.stride] * weight;
+  });
   if (bias.empty()) return y;
   for (std::size_t i = 0; i < y.size(); ++i) {
     y[i] += bias[output_channel(shape, static_cast<std::int64_t>(i))];
@@ -136,7 +159,10 @@ Doubles reference_forward(const ConvolutionShape& shape, const Doubles& x, const
 Doubles reference_backward_data(const ConvolutionShape& shape, const Doubles& y_gradient, const Doubles& w) {
   Doubles gradient(
       static_cast<std::size_t>(shape.batch * shape.in_channels * shape.in_height * shape.in_width));
-  each_product(shape, [&](auto xi, auto wi, auto yi) { gradient[xi] += y_gradient[yi] * w[wi]; });
+  each_row(shape, [&](auto xi, auto wi, auto yi, auto count) {
+    const double weight = w[wi];
+    for (std::int64_t i = 0; i < count; ++i) gradient[xi + i * shape.stride] += y_gradient[yi + i] * weight;
+  });
   return gradient;
 }
 
@@ -144,7 +170,11 @@ Doubles reference_backward_weights(const ConvolutionShape& shape, const Doubles&
                                    const Doubles& y_gradient) {
   Doubles gradient(static_cast<std::size_t>(shape.out_channels * shape.in_channels / shape.groups *
                                             shape.kernel * shape.kernel));
-  each_product(shape, [&](auto xi, auto wi, auto yi) { gradient[wi] += y_gradient[yi] * x[xi]; });
+  each_row(shape, [&](auto xi, auto wi, auto yi, auto count) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < count; ++i) sum += y_gradient[yi + i] * x[xi + i * shape.stride];
+    gradient[wi] += sum;
+  });
   return gradient;
 }
 

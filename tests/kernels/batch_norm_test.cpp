@@ -134,8 +134,9 @@ void expect_all_near(const Values& actual, const Doubles& expected, double toler
 // The largest factor by which errors of y's gradient grow into errors of x's.
 double largest_factor(const BatchNormCase& c) {
   double largest = 1;
+  const Doubles x = widen(c.x);
   for (std::int64_t k = 0; k < c.reference.channels; ++k) {
-    const double deviation = std::sqrt(c.reference.variance(widen(c.x), k) + c.options.epsilon);
+    const double deviation = std::sqrt(c.reference.variance(x, k) + c.options.epsilon);
     largest = std::max(largest, std::abs(c.scale[k]) / deviation);
   }
   return largest;
@@ -306,9 +307,10 @@ TEST(BatchNorm, RunningStatisticsTakeTheUnbiasedVariance) {
       std::memcpy(c.x_memory.data(), to_memory(c.x, layout).data(), layout.bytes());
       c.forward_training();
       const auto n = static_cast<double>(c.reference.samples());
+      const Doubles x = widen(c.x);
       for (std::int64_t k = 0; k < c.reference.channels; ++k) {
-        const double variance = c.reference.variance(widen(c.x), k) * (n > 1 ? n / (n - 1) : 1);
-        means[k] = 0.9 * means[k] + 0.1 * c.reference.mean(widen(c.x), k);
+        const double variance = c.reference.variance(x, k) * (n > 1 ? n / (n - 1) : 1);
+        means[k] = 0.9 * means[k] + 0.1 * c.reference.mean(x, k);
         variances[k] = 0.9 * variances[k] + 0.1 * variance;
       }
     }

@@ -5,6 +5,8 @@
 #include "tests/kernels/poison.h"
 
 #include <cmath>
+#include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -108,6 +110,7 @@ TEST_P(Poison, SpreadsThroughBatchNormAndItsActivation) {
 }
 
 TEST_P(Poison, SpreadsThroughConvolutionsAndTheirActivation) {
+  const std::vector<Layout> inputs = layouts_for({2, 16, 4, 4}, type_);
   for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
     for (const char* candidate : {"direct", "winograd", "winograd in 2 pieces", "tiled winograd",
                                   "direct in 2 pieces", "direct bf16"}) {
@@ -120,7 +123,9 @@ TEST_P(Poison, SpreadsThroughConvolutionsAndTheirActivation) {
                                .padding = 1,
                                .bias = true,
                                .activation = activation};
-      const auto kernel = convolution_by(candidate, s, Layout({2, 16, 4, 4}, type_));
+      // oneDNN computes each product of plain pieces separately, which is slow.
+      const bool in_pieces = std::string_view(candidate).ends_with("pieces");
+      const auto kernel = convolution_by(candidate, s, in_pieces ? inputs.back() : inputs.front());
       if (!kernel) continue;
       SCOPED_TRACE(fmt::format("{}, activation {}", candidate, static_cast<int>(activation)));
       expect_affine_poison(*kernel, s);

@@ -118,9 +118,8 @@ TEST(Pooling, GradientsMatchFiniteDifferences) {
     EXPECT_TRUE(x_gradient.margin_intact() && given.margin_intact() && saved.margin_intact() &&
                 scratch.margin_intact());
 
-    const auto loss = [&](const Doubles& at) {
-      return dot(widen(y_gradient), pooled(options, layout.shape(), at));
-    };
+    const Doubles weights = widen(y_gradient);
+    const auto loss = [&](const Doubles& at) { return dot(weights, pooled(options, layout.shape(), at)); };
     const Values gradient = x_gradient.plain();
     const Doubles direction = widen(random_values(layout.shape().elements(), "direction"));
     const double size = std::sqrt(dot(direction, direction));

@@ -62,14 +62,22 @@ double precise_loss(NetworkFixture& fixture) {
   return sum / weight;
 }
 
-// A random change of each parameter in its own layout. Padding does not change.
+// Random changes of each parameter in its own layout. Padding does not change.
 class Change {
  public:
-  Change(NetworkFixture& fixture, std::span<const Parameter> parameters, double step, int number)
-      : parameters_(parameters) {
+  Change(NetworkFixture& fixture, std::span<const Parameter> parameters)
+      : fixture_(fixture), parameters_(parameters) {
     for (const Parameter& parameter : parameters) {
       const std::span<const float> values = values_of(parameter);
-      const double size = root_mean_square(values);
+      steps_.emplace_back(values.size());
+      before_.emplace_back(values.begin(), values.end());
+    }
+  }
+
+  void draw(double step, int number) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      const Parameter& parameter = parameters_[p];
+      const double size = root_mean_square(before_[p]);
       const double deviation = step * (size > 0 ? size : kSizeOfZeros);
       const Random random(static_cast<std::uint64_t>(number), "change of " + parameter.name);
       std::vector<float> plain(static_cast<std::size_t>(parameter.layout.shape().elements()));
@@ -78,11 +86,8 @@ class Change {
         if (i % 32 == 0) signs = random.bits(i / 32);
         plain[i] = static_cast<float>((signs & 1) != 0 ? deviation : -deviation);
       }
-      steps_.emplace_back(values.size());
-      before_.emplace_back(values.begin(), values.end());
-      const StateTensor tensor{
-          .name = parameter.name, .layout = parameter.layout, .value = steps_.back().data()};
-      write_plain(fixture.network().backend(), fixture.stream(), tensor, plain,
+      const StateTensor tensor{.name = parameter.name, .layout = parameter.layout, .value = steps_[p].data()};
+      write_plain(fixture_.network().backend(), fixture_.stream(), tensor, plain,
                   staging_for({&tensor, 1}, {}));
     }
   }
@@ -91,7 +96,8 @@ class Change {
   void apply(float times) const {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       const std::span<float> values = values_of(parameters_[p]);
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = before_[p][i] + times * steps_[p][i];
+      const std::span<const float> before = before_[p], steps = steps_[p];
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = before[i] + times * steps[i];
     }
   }
 
@@ -100,13 +106,15 @@ class Change {
     double sum = 0;
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       const auto* gradient = static_cast<const float*>(parameters_[p].gradient);
-      for (std::size_t i = 0; i < steps_[p].size(); ++i)
-        sum += static_cast<double>(gradient[i]) * static_cast<double>(steps_[p][i]);
+      const std::span<const float> steps = steps_[p];
+      for (std::size_t i = 0; i < steps.size(); ++i)
+        sum += static_cast<double>(gradient[i]) * static_cast<double>(steps[i]);
     }
     return sum;
   }
 
  private:
+  NetworkFixture& fixture_;
   std::span<const Parameter> parameters_;
   std::vector<std::vector<float>> steps_;
   std::vector<std::vector<float>> before_;
@@ -119,8 +127,9 @@ double slope_error(NetworkFixture& fixture, std::span<const Parameter> parameter
   double error = 0;
   double size = 0;
   double loss = 0;
+  Change change(fixture, parameters);
   for (int number = 0; number < options.directions; ++number) {
-    const Change change(fixture, parameters, options.step, number);
+    change.draw(options.step, number);
     const double predicted = change.predicted();
     change.apply(1);
     const double above = precise_loss(fixture);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -17,18 +18,19 @@ namespace lockstep {
 inline constexpr std::int64_t kGoldenClasses = 10;
 inline constexpr double kGoldenMean = 0.3, kGoldenDeviation = 0.25;
 
-// One element of a tensor of PyTorch's state dict.
-inline float start_value(const std::string& name, const Shape& shape, std::int64_t index) {
+// The elements of a tensor of PyTorch's state dict.
+inline std::vector<float> start_values(const std::string& name, const Shape& shape) {
   constexpr std::uint64_t kWeightsSeed = 2;
-  const auto i = static_cast<std::uint64_t>(index);
   const Random random(kWeightsSeed, name);
-  if (name.ends_with("running_var")) return random.uniform(i, 0.5f, 1.5f);
-  if (shape.rank() > 1) {
-    const auto fan_in = static_cast<double>(shape.elements() / shape[0]);
-    const auto reach = static_cast<float>(std::sqrt(6 / fan_in));
-    return random.uniform(i, -reach, reach);
-  }
-  return name.ends_with("weight") ? random.uniform(i, 0.7f, 1.3f) : random.uniform(i, -0.1f, 0.1f);
+  const auto fan_in = static_cast<double>(shape.elements()) / static_cast<double>(shape[0]);
+  const auto reach = static_cast<float>(std::sqrt(6 / fan_in));
+  const auto [low, high] = name.ends_with("running_var") ? std::pair(0.5f, 1.5f)
+                           : shape.rank() > 1            ? std::pair(-reach, reach)
+                           : name.ends_with("weight")    ? std::pair(0.7f, 1.3f)
+                                                         : std::pair(-0.1f, 0.1f);
+  std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = random.uniform(i, low, high);
+  return values;
 }
 
 // Stripes that depend on the class, plus noise: [batch, size, size, channels]. The label of image n is n

@@ -108,9 +108,9 @@ void write_samples(const TemporaryFolder& folder, const Golden& golden, const st
 // The sketch of a tensor's change by training, as in golden_cases.py.
 std::vector<double> sketch_of_change(const std::string& name, const Shape& shape,
                                      const std::vector<float>& values) {
+  const std::vector<float> start = start_values(name, shape);
   const auto change = [&](std::size_t i) {
-    return static_cast<double>(values[i]) -
-           static_cast<double>(start_value(name, shape, static_cast<std::int64_t>(i)));
+    return static_cast<double>(values[i]) - static_cast<double>(start[i]);
   };
   std::vector<double> sketch(std::min<std::size_t>(values.size(), kSketchElements));
   const Random random(kSketchSeed, name);
@@ -158,10 +158,8 @@ Trained train(const Golden& golden, const TrainingMode& mode) {
   Network& network = training.network();
   StateReader reader({});
   network.visit_state(reader);
-  for (StateCopy::Tensor& tensor : reader.copy().tensors) {
-    for (std::int64_t i = 0; i < tensor.shape.elements(); ++i)
-      tensor.values[static_cast<std::size_t>(i)] = start_value(tensor.name, tensor.shape, i);
-  }
+  for (StateCopy::Tensor& tensor : reader.copy().tensors)
+    tensor.values = start_values(tensor.name, tensor.shape);
   StateWriter writer({}, reader.copy());
   network.visit_state(writer);
   {

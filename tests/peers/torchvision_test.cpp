@@ -56,9 +56,7 @@ void write_state_dict(const std::filesystem::path& path, const StateDict& state,
       file.write(reinterpret_cast<const char*>(&batches), sizeof(batches));
       continue;
     }
-    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = start_value(entry.at(0), shape, static_cast<std::int64_t>(i));
+    const std::vector<float> values = start_values(entry.at(0), shape);
     file.write(reinterpret_cast<const char*>(values.data()),
                static_cast<std::streamsize>(values.size() * sizeof(float)));
   }
