@@ -48,13 +48,16 @@ std::vector<std::vector<float>> codec_steps(Communicator& communicator, const Bu
 
 TEST_P(CodecBetweenProcesses, HasTheSameBitsAsBetweenThreads) {
   on_every_rank([] {
+    World& world = test_world();
     for (const bool within : {false, true}) {
+      if (within && world.nodes() == world.size()) continue;  // the same as between nodes
       BucketOptions options = codec_buckets(*GetParam());
       options.codecs.compress_within_node = within;
       options.codecs.candidates = {{.kind = &kBf16Codec}, {.kind = &kInt8Codec}, steady(kPowerSgdCodec)};
       if (GetParam() == &kInt8Codec) options.exchange.settings = {{.option = "stochastic", .value = 1}};
-      const std::unique_ptr<Communicator> communicator = test_world().communicator();
+      const std::unique_ptr<Communicator> communicator = world.communicator();
       const std::vector<std::vector<float>> found = codec_steps(*communicator, options);
+      if (world.rank() > 0) continue;  // agreed_gradients() has compared the ranks
       std::vector<std::vector<float>> expected;
       run_thread_ranks(
           communicator->size(),

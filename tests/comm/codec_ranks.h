@@ -55,9 +55,9 @@ inline float made_up_gradient(int rank, int step, std::int64_t element) {
 
 using MakeGradient = std::function<float(int rank, std::int64_t element)>;
 
-// Writes fp32 or 16-bit gradients. Padding keeps its values.
-inline void write_gradients(std::span<const Parameter> parameters,
-                            const std::function<float(std::int64_t element)>& gradient) {
+// Writes gradient(element) as fp32 or 16-bit gradients. Padding keeps its values.
+template <typename Gradient>
+void write_gradients(std::span<const Parameter> parameters, Gradient gradient) {
   for (const Parameter& parameter : parameters) {
     for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
       const float value = gradient(parameter.offset + i);
@@ -90,8 +90,13 @@ inline float gradient_at(const Parameter& parameter, std::int64_t i) {
 inline std::vector<float> gradients_of(std::span<const Parameter> parameters) {
   std::vector<float> all;
   for (const Parameter& parameter : parameters) {
-    for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i)
-      all.push_back(gradient_at(parameter, i));
+    const std::int64_t elements = parameter.layout.shape().elements();
+    if (parameter.gradient_type == DType::f32) {
+      const auto* gradient = static_cast<const float*>(parameter.gradient);
+      all.insert(all.end(), gradient, gradient + elements);
+      continue;
+    }
+    for (std::int64_t i = 0; i < elements; ++i) all.push_back(gradient_at(parameter, i));
   }
   return all;
 }
@@ -103,10 +108,13 @@ inline std::vector<float> agreed_gradients(Communicator& communicator,
   std::vector<float> all(mine.size() * static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(mine.data(), all.data(), mine.size(), DType::f32);
   communicator.stream().synchronize();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    CHECK(std::memcmp(&all[i], &mine[i % mine.size()], sizeof(float)) == 0,
-          "element {} of rank {} is {}, of rank {} it is {}", i % mine.size(), i / mine.size(), all[i],
-          communicator.rank(), mine[i % mine.size()]);
+  for (std::size_t begin = 0; begin < all.size(); begin += mine.size()) {
+    if (std::memcmp(&all[begin], mine.data(), mine.size() * sizeof(float)) == 0) continue;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      CHECK(std::memcmp(&all[begin + i], &mine[i], sizeof(float)) == 0,
+            "element {} of rank {} is {}, of rank {} it is {}", i, begin / mine.size(), all[begin + i],
+            communicator.rank(), mine[i]);
+    }
   }
   return mine;
 }

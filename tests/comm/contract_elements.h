@@ -39,21 +39,42 @@ inline std::array<std::size_t, 6> share_counts(ContractRank rank) {
 enum class Memory { plain, registered };
 inline constexpr std::array kMemories = {Memory::plain, Memory::registered};
 
+// Values repeat after this many elements, so that the checks of large counts compute few of them. It is
+// prime: pieces, rounds and shares are no multiples of it, so elements in a wrong place have wrong values.
+inline constexpr std::size_t kPeriod = 65'521;
+
 // Elements in either kind of memory of the communicator's device. The offset is aligned to the element size
 // only.
 template <typename T>
 class Elements {
  public:
-  Elements(Communicator& communicator, Memory memory, std::size_t count)
-      : stream_(communicator.stream()), host_(count) {
-    const std::size_t bytes = (count + kSkip) * sizeof(T);
-    buffer_ = memory == Memory::plain ? Buffer(bytes, stream_.device()) : communicator.allocate(bytes);
+  Elements(Communicator& communicator, Memory memory, std::size_t most)
+      : stream_(communicator.stream()), memory_(memory) {
+    if (memory == Memory::registered) buffer_ = communicator.allocate(bytes_of(most));
+    resize(most);
+  }
+  // Changes the number of elements, to at most `most`. Keeps registered memory, which all ranks allocate
+  // together.
+  void resize(std::size_t count) {
+    host_.resize(count);
+    if (memory_ == Memory::plain) buffer_ = Buffer(bytes_of(count), stream_.device());
   }
   T* data() const { return reinterpret_cast<T*>(buffer_.data()) + kSkip; }
 
+  // at(i) repeats after kPeriod elements.
   template <typename F>
   void set(F at) {
-    for (std::size_t i = 0; i < host_.size(); ++i) host_[i] = static_cast<T>(at(i));
+    set_blocks(1, [&](std::size_t, std::size_t i) { return at(i); });
+  }
+  // Sets element i of block k to at(k, i), which repeats after kPeriod elements. All blocks have one size.
+  template <typename F>
+  void set_blocks(std::size_t blocks, F at) {
+    const std::size_t count = host_.size() / blocks;
+    for (std::size_t k = 0; k < blocks; ++k) {
+      T* const block = host_.data() + k * count;
+      for (std::size_t i = 0; i < count; ++i)
+        block[i] = i < kPeriod ? static_cast<T>(at(k, i)) : block[i - kPeriod];
+    }
     stream_.copy(data(), host_.data(), host_.size() * sizeof(T));
     stream_.synchronize();
   }
@@ -66,7 +87,10 @@ class Elements {
 
  private:
   static constexpr std::size_t kSkip = 3;
+  static std::size_t bytes_of(std::size_t count) { return (count + kSkip) * sizeof(T); }
+
   Stream& stream_;
+  Memory memory_;
   std::vector<T> host_;
   Buffer buffer_;
 };
@@ -77,12 +101,13 @@ inline std::uint32_t mix(std::uint32_t word) {  // the finalizer of MurmurHash3
   return word ^ (word >> 16);
 }
 
-// Values without a pattern. Under Sums::in_any_order they are small integers, whose sums even bf16 holds
-// exactly; otherwise the sum depends on its order.
+// Values without a pattern within kPeriod elements. Under Sums::in_any_order they are small integers, whose
+// sums even bf16 holds exactly; otherwise the sum depends on its order.
 template <typename T>
 T value(Sums sums, int rank, std::size_t i) {
   constexpr std::array<float, 8> kFloats = {1e4f, -1e4f, 1.1f, 0.1f, 3e-3f, -7.7f, 2047.3f, -0.0f};
-  const std::uint32_t word = mix(static_cast<std::uint32_t>(i) * 61u + static_cast<std::uint32_t>(rank));
+  const std::uint32_t word =
+      mix(static_cast<std::uint32_t>(i % kPeriod) * 61u + static_cast<std::uint32_t>(rank));
   if constexpr (std::is_same_v<T, std::int32_t>) {
     return static_cast<std::int32_t>(word % 2001) - 1000;
   } else if constexpr (std::is_same_v<T, std::uint8_t>) {
@@ -118,19 +143,32 @@ bool same_bits(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-// Counts the elements whose bits differ and reports the first one.
+// Counts the elements whose bits differ and reports the first one. Element i of block k must be
+// expected_at(k, i), which repeats after kPeriod elements. All blocks have one size.
 template <typename T, typename F>
-void expect_elements(std::span<const T> actual, F expected_at) {
+void expect_blocks(std::span<const T> actual, std::size_t blocks, F expected_at) {
+  const std::size_t count = actual.size() / blocks;
+  std::vector<T> expected(std::min(count, kPeriod));
   std::size_t wrong = 0;
   std::size_t first = 0;
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    if (same_bits(actual[i], static_cast<T>(expected_at(i)))) continue;
-    if (wrong++ == 0) first = i;
+  T instead = {};
+  for (std::size_t k = 0; k < blocks; ++k) {
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<T>(expected_at(k, i));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (same_bits(actual[k * count + i], expected[i % kPeriod]) || wrong++ > 0) continue;
+      first = k * count + i;
+      instead = expected[i % kPeriod];
+    }
   }
   if (wrong == 0) return;
   ADD_FAILURE() << wrong << " of " << actual.size() << " elements of " << name_of(dtype_of<T>)
                 << " are wrong; element " << first << " is " << static_cast<float>(actual[first]) << ", not "
-                << static_cast<float>(static_cast<T>(expected_at(first)));
+                << static_cast<float>(instead);
+}
+
+template <typename T, typename F>
+void expect_elements(std::span<const T> actual, F expected_at) {
+  expect_blocks<T>(actual, 1, [&](std::size_t, std::size_t i) { return expected_at(i); });
 }
 
 }  // namespace lockstep

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "core/random.h"
 #include "tests/comm/codec_ranks.h"
 
 namespace lockstep {
@@ -36,11 +35,9 @@ struct Split {
 
 // Terms mostly of one sign, so that a sum grows far beyond them, and of many magnitudes.
 float term(int step, int micro_batch, std::int64_t element, DType type) {
-  const Random random(static_cast<std::uint64_t>(10000 * step + micro_batch), std::uint64_t{0});
-  const auto index = static_cast<std::uint64_t>(element);
-  const float value =
-      (0.25f + random.uniform(2 * index)) * (random.bits(2 * index + 1) % 8 == 0 ? -1.0f : 1.0f);
-  const float scaled = std::ldexp(value, static_cast<int>(element % 9) - 8);
+  const float drawn = made_up_gradient(micro_batch, step, element);
+  const float value = std::copysign(0.25f + std::abs(drawn), 0.75f - drawn);  // one of eight is negative
+  const float scaled = value / static_cast<float>(1 << (8 - element % 9));
   return type == DType::f16 ? static_cast<float>(Half(scaled)) : static_cast<float>(BFloat16(scaled));
 }
 
