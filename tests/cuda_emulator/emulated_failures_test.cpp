@@ -21,10 +21,13 @@ TEST_F(EmulatedDigest, AFaultOfTheDeviceEndsTheJobAndNamesIt) {
   EXPECT_GE(count(result.output, "illegal memory access"), 1) << result.output;
 }
 
-// The error of rank 1 after its 20th collective is ncclRemoteError.
+// The error of rank 1 after its 20th collective is ncclRemoteError. The last step is long enough for the
+// communicator to notice the error, which it looks for every 100 ms.
 TEST_F(EmulatedDigest, ALostPeerEndsTheJobWithTheResumableCode) {
-  const EmulatedRun run{.settings = {"train.steps=100"}, .machine = "LOCKSTEP_EMULATED_NCCL_ASYNC=1/20:6"};
-  const ProgramResult result = run_ranks(2, command_of(workplace_, run, ""));
+  const EmulatedRun run{.settings = {"model.cnn.width=8", "train.steps=24"},
+                        .machine = "LOCKSTEP_EMULATED_NCCL_ASYNC=1/20:6"};
+  const ProgramResult result =
+      run_ranks(2, command_of(workplace_, run, "--inject slow:rank=1,step=24,ms=1000"));
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
 }
 
@@ -52,7 +55,7 @@ TEST_F(EmulatedDigest, PlansThatFailAreLeftOut) {
 
 // Memory that cannot be a window on one rank is registered on all of them, and plain if that fails, too.
 TEST_F(EmulatedDigest, MemoryThatNcclRefusesIsUsedInASimplerWay) {
-  const Settings settings = {"train.steps=5"};
+  const Settings settings = {"model.name=mlp", "model.mlp.width=32", "train.steps=5"};
   const std::string expected = digest_of(workplace_, {.settings = settings});
   const auto with = [&](const std::string& faults) {
     const EmulatedRun run{.settings = settings, .machine = "LOCKSTEP_EMULATED_FAULTS=" + faults};
@@ -77,7 +80,8 @@ TEST_F(EmulatedDigest, AStepThatOneRankCannotRecordIsEnqueuedByAll) {
     const char* check;
     int rank;  // the first that cannot record
   };
-  const Settings settings = {"train.steps=5"};  // one more step than until the second recording
+  // One more step than until the second recording.
+  const Settings settings = {"model.name=mlp", "model.mlp.width=32", "train.steps=5"};
   const std::string expected = digest_of(workplace_, {.settings = settings});
   for (const Refusal& refusal : {Refusal{"cudaGraphInstantiate:1=2", "plan", 0},
                                  {"1/cudaGraphInstantiate:2=2", "plan", 1},

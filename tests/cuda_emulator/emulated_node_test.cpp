@@ -124,11 +124,12 @@ TEST_F(SharedNode, ASweepRunsOneTrainingPerFreeGpu) {
   }
 }
 
-// Two jobs run at once, a third finds no free device, and one is killed.
+// Two jobs run at once, a third finds no free device, and one is killed. Their steps mostly sleep, so that
+// they leave the cores to other tests.
 TEST_F(SharedNode, RunningJobsUseDifferentDevices) {
   const auto job = [&](const std::string& name) {
     return fmt::format(
-        "{}{} >{} 2>&1", machine(2),
+        "{}{} --inject slow:rank=0,step=1,ms=100 >{} 2>&1", machine(2),
         train("cuda", {"train.steps=0", "train.epochs=100000", "run.dir=" + workplace_.path(name).string()}),
         workplace_.path(name + ".txt").string());
   };

@@ -27,7 +27,7 @@ TEST_F(EmulatedDigest, EachRankOpensOneContextAndNeverSpins) {
   const std::string machine =
       fmt::format("LOCKSTEP_EMULATED_GPUS=3 LOCKSTEP_EMULATED_REPORT={} LOCKSTEP_EMULATED_EXCLUSIVE={}",
                   report, workplace_.path("exclusive").string());
-  digest_of(workplace_, {.ranks = 3, .settings = {"train.steps=7"}, .machine = machine});
+  digest_of(workplace_, {.ranks = 3, .settings = {"model.cnn.width=8", "train.steps=7"}, .machine = machine});
   std::ifstream file(report);
   std::set<std::string> contexts;
   for (std::string line; std::getline(file, line);) {
@@ -43,10 +43,11 @@ TEST_F(EmulatedDigest, CopyEnginesSendUpdatedParameters) {
   std::set<std::string> digests;
   for (const char* memory : {"window", "registered"}) {
     const auto report = workplace_.path(fmt::format("copied_{}", memory));
-    digests.insert(
-        digest_of(workplace_, {.settings = {"train.steps=5", "comm.exchange=sharded", "comm.cta_policy=zero",
-                                            fmt::format("comm.gradient_memory={}", memory)},
-                               .machine = "LOCKSTEP_EMULATED_REPORT=" + report.string()}));
+    digests.insert(digest_of(
+        workplace_,
+        {.settings = {"model.name=mlp", "model.mlp.width=32", "train.steps=5", "comm.exchange=sharded",
+                      "comm.cta_policy=zero", fmt::format("comm.gradient_memory={}", memory)},
+         .machine = "LOCKSTEP_EMULATED_REPORT=" + report.string()}));
     std::ifstream file(report);
     int ranks = 0;
     for (std::string line; std::getline(file, line); ++ranks) {
@@ -139,10 +140,10 @@ TEST_F(EmulatedDigest, ImagesThatDoNotFitOnTheDeviceAreStreamed) {
 }
 
 TEST_F(EmulatedDigest, RanksMayShareADevice) {
-  const std::string apart = digest_of(workplace_, {.settings = {"train.steps=5"}});
-  EXPECT_EQ(digest_of(workplace_, {.settings = {"train.steps=5", "world.share_device=true"},
-                                   .machine = "LOCKSTEP_EMULATED_GPUS=1"}),
-            apart);
+  Settings settings = {"model.name=mlp", "model.mlp.width=32", "train.steps=5"};
+  const std::string apart = digest_of(workplace_, {.settings = settings});
+  settings.push_back("world.share_device=true");
+  EXPECT_EQ(digest_of(workplace_, {.settings = settings, .machine = "LOCKSTEP_EMULATED_GPUS=1"}), apart);
   const ProgramResult refused =
       run_ranks(2, command_of(workplace_, {.machine = "LOCKSTEP_EMULATED_GPUS=1"}, ""));
   // Rank 0 has the device; rank 1 has none.
