@@ -18,9 +18,9 @@ namespace {
 TEST(AutomaticSettings, TrainLikeTheSameValuesGivenExplicitly) {
   const Workplace workplace("auto");
   const auto digest = workplace.path("digest");
-  // Few samples limit the search: batches of at most 32 on each of 2 ranks.
+  // Few samples limit the search: batches of at most 8 on each of 2 ranks.
   const std::vector<std::string> settings = {"data.format=synthetic",
-                                             "data.synthetic.train_samples=64",
+                                             "data.synthetic.train_samples=16",
                                              "data.synthetic.test_samples=16",
                                              "data.synthetic.height=12",
                                              "data.synthetic.width=12",

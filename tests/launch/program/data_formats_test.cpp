@@ -68,9 +68,9 @@ TEST(DataFormats, CifarBinaryIsLearned) {
   };
   for (int batch = 1; batch <= 5; ++batch) write(fmt::format("data_batch_{}.bin", batch), 100);
   write("test_batch.bin", 40);
-  const ProgramResult result = run_ranks(
-      2, train(folder, kSmall + std::vector<std::string>{"data.format=cifar_binary", "train.epochs=8",
-                                                         "data.path=" + folder.path().string()}));
+  const ProgramResult result =
+      run_shell(train(folder, kSmall + std::vector<std::string>{"data.format=cifar_binary", "train.epochs=8",
+                                                                "data.path=" + folder.path().string()}));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_EQ(best_accuracy(folder), 1) << result.output;
 }
@@ -168,10 +168,11 @@ TEST(DataFormats, ImagesOfAnySizeAreLearned) {
 // Trains on images that must be decoded, one of which cannot be.
 std::string train_photos(const TemporaryFolder& folder, const std::vector<std::string>& more) {
   const ImageShape shape{.height = 20, .width = 24, .channels = 3};
-  for (int i = 0; i < 60; ++i)
+  const bool written = std::filesystem::exists(folder.path() / "images");
+  for (int i = 0; i < 60 && !written; ++i)
     folder.write(fmt::format("images/{}/{}/{:03}.jpg", i < 40 ? "train" : "test", i % 2 == 0 ? "a" : "b", i),
                  encode(shape, noise(shape, static_cast<std::uint32_t>(i))));
-  folder.write("images/train/a/damaged.jpg", {0xff, 0xd8, 0xff, 0xe0});
+  if (!written) folder.write("images/train/a/damaged.jpg", {0xff, 0xd8, 0xff, 0xe0});
   const std::vector<std::string> photos = {"data.path=" + (folder.path() / "images").string(),
                                            "data.verify=none", "data.resize=16", "train.batch=8"};
   return train(folder, kSmall + photos + more) + " --digest " + (folder.path() / "digest").string();

@@ -179,7 +179,7 @@ TEST(IdleProgram, BatchesOfOneAreSmallWork) {
 TEST(IdleProgram, MemoryBoundNetworkIsArchitecture) {
   const Workplace workplace("idle_network", "lockstep", 32);
   const ProgramResult result =
-      run_shell(workplace.train(with({"model.name=mobilenet_v2", "train.batch=16", "train.steps=25",
+      run_shell(workplace.train(with({"model.name=mobilenet_v2", "train.batch=16", "train.steps=18",
                                       "run.peak_below=1", "run.busy_below=0.01", "kernels.choose=direct"})));
   const Json event = event_of(result, workplace.path("run"), "architecture", 1);
   EXPECT_GT(event.value("lost_seconds", 0.0), 0) << event;

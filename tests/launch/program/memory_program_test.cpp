@@ -49,11 +49,12 @@ class MemorySettings : public testing::Test {
   }
 
   // The run's planned bytes of this rank's memory by name, after a training of four steps.
-  nlohmann::json planned(const std::vector<std::string>& settings, std::string* output = nullptr) {
+  nlohmann::json planned(const std::vector<std::string>& settings, std::string* output = nullptr,
+                         int ranks = 2) {
     std::vector<std::string> all = {"train.steps=4"};
     all.insert(all.end(), settings.begin(), settings.end());
     const ProgramResult result =
-        run_ranks(2, workplace_.train(all, "--digest " + workplace_.path("digest").string()));
+        run_ranks(ranks, workplace_.train(all, "--digest " + workplace_.path("digest").string()));
     EXPECT_EQ(result.exit_code, 0) << result.output;
     if (output != nullptr) *output = result.output;
     return run_record(workplace_.path("run"))["planned_bytes"];
@@ -79,20 +80,17 @@ class MemorySettings : public testing::Test {
 };
 
 TEST_F(MemorySettings, RecomputationSavesMemoryWithoutBlocksAndChangesNoBit) {
-  const std::vector<std::string> common = {"train.batch=16", "train.accumulation=2"};
-  const auto with = [&](const std::string& setting) {
-    std::vector<std::string> all = common;
-    all.push_back(setting);
-    return all;
+  const auto activations_with = [&](const std::string& setting) {
+    return activations(planned({"train.batch=16", "train.accumulation=2", setting}, nullptr, 1));
   };
-  const double kept = activations(planned(with("train.recompute=false")));
+  const double kept = activations_with("train.recompute=false");
   const std::string digest = last_digest();
   for (const char* value : {"4", "least"}) {
     const std::string setting = fmt::format("train.recompute={}", value);
-    EXPECT_LT(activations(planned(with(setting))), 0.8 * kept) << setting;
+    EXPECT_LT(activations_with(setting), 0.8 * kept) << setting;
     EXPECT_EQ(last_digest(), digest) << setting;
   }
-  EXPECT_EQ(activations(planned(with("train.recompute=auto"))), kept) << "everything fits";
+  EXPECT_EQ(activations_with("train.recompute=auto"), kept) << "everything fits";
   const ProgramResult refused = run_shell(workplace_.train({"train.recompute=1"}));
   expect_failure(refused, exit_code::config, {"train.recompute = 1"});
   expect_failure(run_shell(workplace_.train({"train.recompute=most"})), exit_code::config,

@@ -122,7 +122,7 @@ TEST(Nodes, BrokenLinkEndsTheJobAndNamesRankAndCollective) {
   const ProgramResult result = run_until_fault(kInjectedFault, [](const std::string& limit) {
     const Workplace workplace("link");
     const std::string train =
-        workplace.train({"train.epochs=1000000", limit}, "--inject link-down:rank=0,step=20");
+        workplace.train({"train.epochs=1000000", limit}, "--inject link-down:rank=0,step=5");
     return run_nodes("1gbit", 2, "1",
                      workplace.script("echo 3 > /proc/sys/net/ipv4/tcp_retries2\nexec " + train));
   });
@@ -137,7 +137,7 @@ TEST(Nodes, StoppedRankOnAnotherNodeIsNamed) {
   const ProgramResult result = run_until_fault(kInjectedFault, [](const std::string& limit) {
     const Workplace workplace("stopped_node");
     return run_nodes("1gbit", 2, "2,1",
-                     workplace.train({"train.epochs=1000000", limit}, "--inject stop:rank=2,step=20"));
+                     workplace.train({"train.epochs=1000000", limit}, "--inject stop:rank=2,step=5"));
   });
   REQUIRE_NODES(result);
   EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;

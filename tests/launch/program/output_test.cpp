@@ -62,14 +62,14 @@ TEST(Output, LogLevelSelectsTheLines) {
   const Workplace workplace("log_level");
   const auto said = [&](const std::string& flags) {
     const ProgramResult result =
-        run_ranks(2, workplace.train({"train.steps=3", "comm.codec=fp16", "train.max_skipped_steps=1"},
-                                     "--inject nan:rank=1,step=2 " + flags));
+        run_shell(workplace.train({"train.steps=3", "comm.codec=fp16", "train.max_skipped_steps=1"},
+                                  "--inject nan:rank=0,step=2 " + flags));
     EXPECT_EQ(result.exit_code, 0) << result.output;
     return std::pair(count(result.output, "info [rank 0]"),
                      output_lines_with(result, {"warning [rank", "step 2"}));
   };
   const auto plain = said(""), quiet = said("--log-level warning"), silent = said("--log-level error");
-  EXPECT_GT(plain.first, 0) << "gradients are summed densely";
+  EXPECT_GT(plain.first, 0);
   EXPECT_EQ(plain.second, 1) << "step 2 is skipped";
   EXPECT_EQ(quiet, std::pair(0, 1));
   EXPECT_EQ(silent, std::pair(0, 0));

@@ -138,7 +138,7 @@ TEST(OwnImages, InitNamesTheMissingPath) {
 
 // With a rate of 0.1 and no warm-up, the loss would be many times that of guessing for several epochs.
 TEST(OwnImages, DefaultsTrainResNet18OnFewImages) {
-  const OwnImages images(2, 32, 16);
+  const OwnImages images(2, 16, 8);
   images.write("own.toml",
                "[model]\nname = \"resnet18\"\n[data]\nformat = \"image_folder\"\npath = \"flowers\"\n"
                "[train]\nbatch = 8\nepochs = 4\n[run]\ndir = \"run\"\n");

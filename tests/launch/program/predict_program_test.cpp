@@ -30,11 +30,12 @@ constexpr ImageShape kPhoto{.height = 32, .width = 32, .channels = 3};
 class Predicted : public ::testing::Test {
  protected:
   void SetUp() override {
+    constexpr ImageShape kThumbnail{.height = 16, .width = 16, .channels = 3};
     for (int i = 0; i < 90; ++i) {
-      std::vector<std::uint8_t> pixels = noise(kPhoto, static_cast<std::uint32_t>(i));
+      std::vector<std::uint8_t> pixels = noise(kThumbnail, static_cast<std::uint32_t>(i));
       for (std::uint8_t& pixel : pixels) pixel = static_cast<std::uint8_t>(pixel / 2 + 60 * (i % 3));
       folder_.write(fmt::format("{}/{}/{}.jpg", i < 60 ? "train" : "test", kClasses[i % 3], i),
-                    encode(kPhoto, pixels));
+                    encode(kThumbnail, pixels));
     }
     std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
     for (const std::string& setting : settings()) command += " --set '" + setting + "'";
@@ -247,7 +248,7 @@ TEST_F(Predicted, SeveralRanksGiveTheOutputOfOne) {
     EXPECT_LE(std::stoi(busy[1].str()), idles ? 90 : 100) << result.output;
     return text_of(file);
   };
-  for (const std::string flags : {" --batch 7 --top 3", " --batch 7 --csv", " --batch 20"}) {
+  for (const std::string flags : {" --batch 7 --csv --top 3", " --batch 20"}) {
     const std::string alone = answers_of(1, flags);
     EXPECT_GE(count(alone, "\n"), 31) << alone;
     EXPECT_EQ(answers_of(3, flags), alone) << flags;

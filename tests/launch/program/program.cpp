@@ -16,11 +16,13 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/files/file_text.h"
 #include "core/files/safetensors.h"
 #include "core/random.h"
+#include "core/system/control_groups.h"
 
 namespace lockstep {
 namespace {
@@ -66,6 +68,20 @@ class OwnFolders {
   TemporaryFolder folder_{"program"};
 };
 
+// The cores that this process may use: of its affinity, limited by the CPU quotas of its control groups
+// (version 2: "QUOTA PERIOD" or "max PERIOD").
+std::size_t granted_cores() {
+  cpu_set_t usable = {};
+  sched_getaffinity(0, sizeof(usable), &usable);
+  double cores = CPU_COUNT(&usable);
+  for (const std::filesystem::path& group : control_groups("cpu")) {
+    std::ifstream file(group / "cpu.max");
+    double quota = 0, period = 0;
+    if (file >> quota >> period) cores = std::min(cores, quota / period);
+  }
+  return static_cast<std::size_t>(std::max(1.0, cores));
+}
+
 }  // namespace
 
 int count(const std::string& text, const std::string& part) {
@@ -108,6 +124,22 @@ ProgramResult run_shell(const std::string& command) {
   return result;
 }
 
+pid_t start_shell(const std::string& command) {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  CHECK(child > 0);
+  return child;
+}
+
+bool is_running(pid_t process) {
+  siginfo_t ended = {};
+  return waitid(P_PID, static_cast<id_t>(process), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == 0;
+}
+
 std::string wait_until(const std::string& condition) {
   return fmt::format(
       "waits=0\nuntil {}; do\n  kill -0 $run || break\n  waits=$((waits + 1))\n"
@@ -135,7 +167,7 @@ ProgramResult run_on_terminal(const std::string& command) {
 double share_without_cores() {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double> kLong(0.3);
-  std::vector<double> computed(std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<double> computed(granted_cores());
   std::vector<std::thread> threads;
   const Clock::time_point begin = Clock::now();
   for (double& seconds : computed) {

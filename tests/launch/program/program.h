@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "tests/temporary_folder.h"
 
 namespace lockstep {
@@ -24,6 +26,11 @@ int count(const std::string& text, const std::string& part);
 void expect_failure(const ProgramResult& result, int exit_code, const std::vector<std::string>& parts);
 
 ProgramResult run_shell(const std::string& command);
+// Starts the command after an earlier run_shell(), which sets the environment. The caller waits for the
+// process.
+pid_t start_shell(const std::string& command);
+// False once the process, a child, has ended; the caller must still wait for it.
+bool is_running(pid_t process);
 // Shell lines that wait until the condition holds or the process $run ends. After two minutes they print a
 // message and kill $run.
 std::string wait_until(const std::string& condition);
@@ -33,7 +40,8 @@ ProgramResult run_ranks(int ranks, const std::string& command);
 std::string on_one_core();
 // Like run_shell, on a terminal of 80 columns. Colours are removed; carriage returns become line feeds.
 ProgramResult run_on_terminal(const std::string& command);
-// The share of the cores' time that other programs use, measured over 0.3 s with one thread for each core.
+// The share of the cores' time that other programs use, measured over 0.3 s with one thread for each core
+// that this process may use. A CPU quota counts as fewer cores.
 double share_without_cores();
 // Goes first in a test that checks times. Such tests have the label "timing": they run alone, up to three
 // times. Another test may use it where other programs can hide what it expects.

@@ -56,7 +56,7 @@ TEST(Failure, StoppedRankIsNamed) {
     const ProgramResult result = run_until_fault(kInjectedFault, [&](const std::string& limit) {
       const Workplace workplace("stopped");
       return run_ranks(3, workplace.train({"train.epochs=1000000", limit},
-                                          fmt::format("--inject stop:rank={},step=20", stopped)));
+                                          fmt::format("--inject stop:rank={},step=5", stopped)));
     });
     EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
     // The stopped rank with its process, for how long it has been silent, and its last collective.

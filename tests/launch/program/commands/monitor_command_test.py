@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""monitor_command_test.py LOCKSTEP MPIEXEC: tests the output of `lockstep monitor` for a running training."""
+"""monitor_command_test.py LOCKSTEP MPIEXEC [MonitorCommand.CASE ..]: tests the output of `lockstep monitor` for a
+running training."""
 
 import fcntl
 import json
@@ -17,6 +18,12 @@ import time
 import unittest
 
 LOCKSTEP = MPIEXEC = None
+# Images of the preset's size, which need not be unpacked. A killed process ends only when its threads have run, and the
+# monitor's thread runs on otherwise idle cores only.
+SETTINGS = ["data.format=synthetic", "data.path=none", "data.synthetic.height=28", "data.synthetic.width=28",
+            "data.synthetic.channels=1", "data.synthetic.train_samples=60000", "data.synthetic.test_samples=100",
+            "train.epochs=1000000", "train.threads=1", "comm.timeout_seconds=3600", "run.log_every=1",
+            "run.monitor_seconds=0", "run.measure_peak=false", "world.device=cpu"]
 
 
 class MonitorCommand(unittest.TestCase):
@@ -27,8 +34,7 @@ class MonitorCommand(unittest.TestCase):
 
     # Starts a training in the background; the end of the test kills it.
     def train(self, *settings, environment={}):
-        all_settings = ["train.epochs=1000000", "train.threads=1", "comm.timeout_seconds=3600", "run.log_every=1",
-                        "world.device=cpu", "run.measure_peak=false", f"run.dir={self.run_dir}", *settings]
+        all_settings = [*SETTINGS, f"run.dir={self.run_dir}", *settings]
         command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_mlp"]
         job = subprocess.Popen([*command, *(part for each in all_settings for part in ("--set", each))],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **environment})
@@ -79,8 +85,13 @@ class MonitorCommand(unittest.TestCase):
     def shown_files(self, job):
         return [file for file in os.listdir("/dev/shm") if file.startswith("lockstep-rank.") and job in file]
 
-    def test_shows_both_ranks_with_increasing_steps(self):
+    def test_running_training(self):
         self.train()
+        self.shows_both_ranks_with_increasing_steps()
+        self.redraws_one_table_on_a_terminal()
+        self.shows_figures_of_the_files_of_the_run()
+
+    def shows_both_ranks_with_increasing_steps(self):
         before = self.wait_for_steps()
         after = self.wait_for_steps(before[0]["step"] + 50)
         for rank in (0, 1):
@@ -92,11 +103,10 @@ class MonitorCommand(unittest.TestCase):
         command = pathlib.Path(f"/proc/{after[1]['process']}/cmdline").read_text().split("\0")
         self.assertIn("fashion_mnist_mlp", command)
 
-    def test_figures_match_the_files_of_the_run(self):
-        self.train()
+    def shows_figures_of_the_files_of_the_run(self):
         # A rank without a recent step has no account.
         seen = self.ranks_when(lambda first, _: first["state"] == "training" and first["account"] and
-                               first["window_steps"] > 1 and first["window_step"] > 200)[0]
+                               first["window_steps"] > 1 and first["window_step"] > 100)[0]
         last, count = seen["window_step"], seen["window_steps"]
         self.wait_for_steps(last + 1)
         lines = [json.loads(line) for line in (self.run_dir / "steps.jsonl").read_text().splitlines()[:last]]
@@ -109,74 +119,6 @@ class MonitorCommand(unittest.TestCase):
         for phase in ("forward", "backward", "exposed_communication", "optimizer"):
             told = sum(line["account"][phase] for line in window)
             self.assertAlmostEqual(told, seen["account"][phase], delta=0.01 * told + 1e-3)
-
-    # The stopped rank is held after its first step, so its peer waits in an all-reduce of the second.
-    def test_stopped_rank_is_idle_and_resumes(self):
-        _, held = self.train_held(1)
-        stopped = self.wait_for_steps()[1]["process"]
-        os.kill(stopped, signal.SIGSTOP)
-        ranks = self.ranks_when(lambda first, second: first["idle"] and second["idle"] and
-                                first["state"] == "waiting", "--idle", "1")
-        self.assertEqual(ranks[1]["state"], "stopped")
-        self.assertIn("all_reduce", ranks[0]["waits"]["collective"])
-        for rank in ranks.values():
-            self.assertGreaterEqual(rank["idle"]["seconds"], 1)
-            self.assertRegex(rank["idle"]["why"], r"\b\d+ s\b")
-        self.assertIn("all_reduce", ranks[0]["idle"]["why"])
-        self.assertNotIn("all_reduce", ranks[1]["idle"]["why"])  # the signal is the reason, not a collective
-        table = subprocess.run([LOCKSTEP, "monitor", str(self.run_dir), "--idle", "1"], capture_output=True, text=True)
-        self.assertEqual(table.returncode, 0)
-        self.assertRegex(table.stdout, r"\n +0 cpu +waiting .*\n +1 cpu +stopped ")
-        why = re.sub(r"\d+", r"\\d+", re.escape(ranks[1]["idle"]["why"]))
-        self.assertRegex(table.stdout, rf"\nrank 1\b.*{why}\n")
-        held.unlink()
-        os.kill(stopped, signal.SIGCONT)
-        ranks = self.ranks_when(lambda first, second: first["step"] > ranks[0]["step"] + 20 and
-                                second["state"] == "training")
-        self.assertIsNone(ranks[1]["idle"])
-
-    def test_killed_rank_is_reported_and_its_files_are_removed(self):
-        job = self.train()
-        self.wait_for_steps()
-        look = next(self.looks())
-        name, killed = look["jobs"][0]["job"], look["jobs"][0]["here"][1]["process"]
-        self.assertEqual(len(self.shown_files(name)), 2)
-        os.kill(killed, signal.SIGKILL)
-        ranks = self.ranks_when(lambda _, second: second["state"] == "died")
-        self.assertEqual(ranks[1]["process"], killed)
-        self.assertIsNone(ranks[1]["idle"])
-        job.wait()
-        self.wait_for_end()
-        self.assertEqual(self.shown_files(name), [])
-
-    # The training is held until the monitor has shown it.
-    def test_monitor_ends_with_the_training_and_no_file_remains(self):
-        job, held = self.train_held(0, "train.steps=400")
-        name = next(look["jobs"][0]["job"] for look in self.looks() if look["jobs"])
-        until_end = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.05"],
-                                     stdout=subprocess.PIPE, text=True)
-        first = until_end.stdout.readline()
-        held.unlink()
-        shown = first + until_end.communicate()[0]
-        self.assertEqual(until_end.returncode, 0)
-        looks = [json.loads(line) for line in shown.splitlines()]
-        self.assertEqual(looks[-1]["jobs"], [])
-        states = [rank["state"] for look in looks for job_ in look["jobs"] for rank in job_["here"]]
-        self.assertIn("training", states)
-        self.assertNotIn("died", states)
-        self.assertEqual(job.wait(), 0)
-        self.assertEqual(self.shown_files(name), [])
-
-    def test_reports_that_no_training_runs(self):
-        command = [LOCKSTEP, "monitor", str(self.run_dir)]
-        told = subprocess.run(command, capture_output=True, text=True)
-        self.assertEqual(told.returncode, 0)
-        self.assertEqual(told.stdout.count("\n"), 1, told.stdout)
-        self.assertIn(str(self.run_dir), told.stdout)
-        self.assertIn(os.uname().nodename, told.stdout)
-        told = subprocess.run([*command, "--json"], capture_output=True, text=True)
-        self.assertEqual(told.returncode, 0)
-        self.assertEqual(json.loads(told.stdout)["jobs"], [])
 
     # The three tables that the monitor draws one over the other on a terminal of this size.
     def drawn(self, rows, columns):
@@ -201,9 +143,7 @@ class MonitorCommand(unittest.TestCase):
             self.assertLessEqual(max(map(len, table.split("\n"))), columns, table)
         return parts[0::2]
 
-    def test_terminal_redraws_one_table(self):
-        self.train()
-        self.wait_for_steps()
+    def redraws_one_table_on_a_terminal(self):
         for columns in (80, 40):
             for table in self.drawn(24, columns):
                 self.assertEqual(len(re.findall(r"\brank +device +state\b", table)), 1, table)
@@ -211,6 +151,76 @@ class MonitorCommand(unittest.TestCase):
             for table in self.drawn(5, columns):
                 self.assertEqual(table.count("\n"), 4, table)
                 self.assertRegex(table, r"\n\d+ [^\n]*\n$")  # the number of lines that have no room
+
+    def test_stopped_and_killed_rank(self):
+        job, held = self.train_held(1)
+        self.shows_that_a_stopped_rank_is_idle_and_resumes(held)
+        self.shows_a_killed_rank_and_removes_its_files(job)
+
+    # The stopped rank is held after its first step, so its peer waits in an all-reduce of the second.
+    def shows_that_a_stopped_rank_is_idle_and_resumes(self, held):
+        stopped = self.wait_for_steps()[1]["process"]
+        os.kill(stopped, signal.SIGSTOP)
+        ranks = self.ranks_when(lambda first, second: first["idle"] and second["idle"] and
+                                first["state"] == "waiting", "--idle", "1")
+        self.assertEqual(ranks[1]["state"], "stopped")
+        self.assertIn("all_reduce", ranks[0]["waits"]["collective"])
+        for rank in ranks.values():
+            self.assertGreaterEqual(rank["idle"]["seconds"], 1)
+            self.assertRegex(rank["idle"]["why"], r"\b\d+ s\b")
+        self.assertIn("all_reduce", ranks[0]["idle"]["why"])
+        self.assertNotIn("all_reduce", ranks[1]["idle"]["why"])  # the signal is the reason, not a collective
+        table = subprocess.run([LOCKSTEP, "monitor", str(self.run_dir), "--idle", "1"], capture_output=True, text=True)
+        self.assertEqual(table.returncode, 0)
+        self.assertRegex(table.stdout, r"\n +0 cpu +waiting .*\n +1 cpu +stopped ")
+        why = re.sub(r"\d+", r"\\d+", re.escape(ranks[1]["idle"]["why"]))
+        self.assertRegex(table.stdout, rf"\nrank 1\b.*{why}\n")
+        held.unlink()
+        os.kill(stopped, signal.SIGCONT)
+        ranks = self.ranks_when(lambda first, second: first["step"] > ranks[0]["step"] + 20 and
+                                second["state"] == "training")
+        self.assertIsNone(ranks[1]["idle"])
+
+    def shows_a_killed_rank_and_removes_its_files(self, job):
+        look = next(self.looks())
+        name, killed = look["jobs"][0]["job"], look["jobs"][0]["here"][1]["process"]
+        self.assertEqual(len(self.shown_files(name)), 2)
+        os.kill(killed, signal.SIGKILL)
+        ranks = self.ranks_when(lambda _, second: second["state"] == "died")
+        self.assertEqual(ranks[1]["process"], killed)
+        self.assertIsNone(ranks[1]["idle"])
+        job.wait()
+        self.wait_for_end()
+        self.assertEqual(self.shown_files(name), [])
+
+    # The monitor ends with the training, and no file remains. The training is held until the monitor has shown it.
+    def test_end_of_training(self):
+        job, held = self.train_held(0, "train.steps=100")
+        name = next(look["jobs"][0]["job"] for look in self.looks() if look["jobs"])
+        until_end = subprocess.Popen([LOCKSTEP, "monitor", str(self.run_dir), "--json", "--every", "0.05"],
+                                     stdout=subprocess.PIPE, text=True)
+        first = until_end.stdout.readline()
+        held.unlink()
+        shown = first + until_end.communicate()[0]
+        self.assertEqual(until_end.returncode, 0)
+        looks = [json.loads(line) for line in shown.splitlines()]
+        self.assertEqual(looks[-1]["jobs"], [])
+        states = [rank["state"] for look in looks for job_ in look["jobs"] for rank in job_["here"]]
+        self.assertIn("training", states)
+        self.assertNotIn("died", states)
+        self.assertEqual(job.wait(), 0)
+        self.assertEqual(self.shown_files(name), [])
+
+    def test_no_training(self):
+        command = [LOCKSTEP, "monitor", str(self.run_dir)]
+        told = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(told.returncode, 0)
+        self.assertEqual(told.stdout.count("\n"), 1, told.stdout)
+        self.assertIn(str(self.run_dir), told.stdout)
+        self.assertIn(os.uname().nodename, told.stdout)
+        told = subprocess.run([*command, "--json"], capture_output=True, text=True)
+        self.assertEqual(told.returncode, 0)
+        self.assertEqual(json.loads(told.stdout)["jobs"], [])
 
 
 if __name__ == "__main__":

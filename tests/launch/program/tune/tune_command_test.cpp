@@ -38,7 +38,7 @@ TEST(Tune, TimesTheConfigurationAlsoWithoutOtherSettings) {
 }
 
 TEST(Tune, MeasuresWritesAndResumes) {
-  const Workplace workplace("tune");
+  const Workplace workplace("tune", "lockstep", 4);
   const auto run = workplace.path("run");
   const std::string tune =
       program("lockstep") + " tune " + workplace.path("config.toml").string() +

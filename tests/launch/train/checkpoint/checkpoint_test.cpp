@@ -82,8 +82,10 @@ void read_all(const fs::path& folder) {
 
 std::string bytes_of(const fs::path& path) { return read_plain_file(path, 1 << 20); }
 
+// Writes a new file: when a truncated one is closed, some file systems write its bytes to the disk at once.
 void overwrite(const fs::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  fs::remove(path);
+  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 TEST_F(Checkpoint, IsReadBitForBit) {

@@ -126,7 +126,7 @@ TEST(DelayedGradients, OnOneRankMatchGradientsInTimeBitForBit) {
     for (const Precision precision : thinning.taken({Precision::fp32, Precision::bf16, Precision::fp16})) {
       ThreadTraining training{.network = {.name = "cnn", .batch_norm = true},
                               .accumulation = 2,
-                              .steps = 8,
+                              .steps = 5,
                               .precision = precision,
                               .optimizer = optimizer,
                               .loss_scale = {.initial = precision == Precision::fp16 ? 1024.0 : 1.0}};
