@@ -43,6 +43,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 LOG_BYTES = 15_000_000
 TAIL_BYTES = 32_768  # last bytes to keep from a program that prints more than Program.keep
 RESULT_BYTES = 1_000_000  # limit of a program's JSON file
+POLL_SECONDS = 0.02  # between looks at a program that prints nothing
 MARK = "LOCKSTEP_GPU_SUITE"  # environment variable of every process that a program starts
 SKIPPED = {r"error while loading shared libraries: ([^:\s]+)": "{} is missing", r"No module named '(torch)'": "no {}",
            r"-np needs an (mpirun)": "no {}", r"(NVIDIA-SMI has failed|No devices were found).*": "{}"}
@@ -256,7 +257,7 @@ class Kit:
                 asked, end = True, min(end, self.now() + 2)
             if signals and self.now() >= end - len(signals):
                 signals.pop(0)(process.pid)
-            output.read(process.stdout, 0.02)
+            output.read(process.stdout, POLL_SECONDS)
         while process.returncode is not None and output.read(process.stdout, 0) and self.now() < end:
             pass
         run.output, run.exit_code = output.close(), process.returncode

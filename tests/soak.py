@@ -33,7 +33,7 @@ import training_runs  # noqa: E402
 SKIPPED = 77
 STEP_SECONDS = 0.1  # assumed step time of a usual training, to convert steps into hours
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-               "OMPI_MCA_odls_base_sigkill_timeout": "5"}
+               "OMPI_MCA_odls_base_sigkill_timeout": "2"}  # mpirun waits twice as long if a rank ends with an error
 # Allowed growth of each quantity: share of its median, and the absolute growth that counts as noise.
 LIMITS = {"memory_kib": (0.01, 512), "descriptors": (0, 0), "threads": (0, 0), "shared_memory_bytes": (0, 0),
           "disk_bytes": (0.01, 4096)}

@@ -124,7 +124,7 @@ class Benchmarks(unittest.TestCase):
     def test_fine_tuning_batches_train_by_equal_samples(self):
         settings = ["data.format=synthetic", "data.synthetic.height=32", "data.synthetic.width=32", "data.synthetic.channels=3",
                     "data.synthetic.train_samples=16", "data.synthetic.test_samples=10", "data.resize=40", "train.threads=1",
-                    "kernels.choose=direct"]
+                    "kernels.choose=direct", "model.name=cnn"]
         command = [ROOT / "benchmarks/fine_tuning_batches.py", "--lockstep", BIN / "lockstep",
                    *(part for setting in settings for part in ("--set", setting))]
         result, output = self.result_of([*command, "--batches", "1", "4", "--samples", "8"])
@@ -201,7 +201,7 @@ class Benchmarks(unittest.TestCase):
     def test_codec_accuracy_resumes_after_an_interruption(self):
         data = pathlib.Path(self.json.parent) / "images"
         data.mkdir()
-        training_runs.write_images(data, train=1024, test=512, side=28)
+        training_runs.write_images(data, train=1024, test=64, side=8)
         command = [ROOT / "benchmarks/codec_accuracy.py", "--bin", BIN, "--data", data, "--epochs", "2", "--seeds", "0"]
         self.result_of([*command, "--ways", "none"])
         first = json.loads(self.json.read_text())["fashion_mnist_cnn"]["runs"]
@@ -213,7 +213,7 @@ class Benchmarks(unittest.TestCase):
                          [("none", 0, [2, 4]), ("int8", 0, [2, 4])])
         fewer = {row["way"]: row["fewer_bytes"] for row in document["fashion_mnist_cnn"]["summary"]}
         self.assertEqual(fewer["none"], 1)
-        self.assertGreater(fewer["int8"], 3.8)
+        self.assertGreater(fewer["int8"], 3.5)
         self.assertRegex(output, r"(?m)^int8\b.* -0\.3\b")  # the least difference that is accepted
         self.check_chart()
 

@@ -41,6 +41,9 @@ with_missing_package >/dev/null 2>"$tools/said" || code=$?
 [ $code -eq 78 ] && grep -q no-such-package-of-debian "$tools/said" ||
   { echo "setup.sh ended with exit code $code after apt-get failed: $(cat "$tools/said")"; exit 1; }
 
+# The other checks do not depend on packages. Asking for all of them takes a quarter of a second.
+dpkg-query() { printf installed; }
+
 # The cores that OpenMP may use are not the machine's.
 (
   export OMP_NUM_THREADS=100000
@@ -48,17 +51,26 @@ with_missing_package >/dev/null 2>"$tools/said" || code=$?
   [ "$cores" -lt 100000 ] || { echo "setup.sh takes OMP_NUM_THREADS for the number of cores"; exit 1; }
 )
 
-# flags_with LIMIT: the compiler's flags, and the limit of compilers, on a machine of 16 TiB in a container with this limit.
+# A container's quota is the time of half a core.
+(
+  cat() { echo 50000 100000; }
+  source "$setup"
+  [ "$cores $jobs" = "1 1" ] || { echo "with a quota of half a core setup.sh counts $cores cores"; exit 1; }
+)
+
+# flags_with LIMIT: the compiler's flags, the limit of compilers, and the jobs, on a machine of 16 TiB in a container with this
+# limit of memory.
 flags_with() (
   limit=$1 CXX=g++ CXXFLAGS=
   unset CMAKE_BUILD_PARALLEL_LEVEL
   sed() { echo $((16 << 30)); }
   cat() { echo "$limit"; }
   source "$setup"
-  echo "$CXXFLAGS, ${CMAKE_BUILD_PARALLEL_LEVEL:-no} limit"
+  echo "$CXXFLAGS, ${CMAKE_BUILD_PARALLEL_LEVEL:-no} limit, $jobs at once"
 )
-[[ $(flags_with max) == *"ggc-min-heapsize"*", no limit" ]] || { echo "with 16 TiB of memory setup.sh sets: $(flags_with max)"; exit 1; }
-[ "$(flags_with $((1 << 30)))" = ", 1 limit" ] ||
+[[ $(flags_with max) == *"ggc-min-heapsize"*", no limit, $(env -u OMP_NUM_THREADS nproc) at once" ]] ||
+  { echo "with 16 TiB of memory setup.sh sets: $(flags_with max)"; exit 1; }
+[ "$(flags_with $((1 << 30)))" = ", 1 limit, 1 at once" ] ||
   { echo "with a container's limit of 1 GiB setup.sh sets: $(flags_with $((1 << 30)))"; exit 1; }
 
 # cache_with HOME: ccache's folder.

@@ -20,10 +20,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import training_runs  # noqa: E402
 
-# Fewer steps and images, smaller images, fewer cases. 251 samples leave the same tail batch as 1001.
+# Fewer steps and images, smaller images and batches, fewer cases. As with 1001 samples in batches of 50, three ranks
+# cannot share the tail batch of 53 samples in batches of 8 equally.
 SHORTER = [
     (r"(photos\.py photos)", r"\1 --train 140 --test 20 --factor 4"),
-    (r"train_samples=1001", "train_samples=251"),
+    (r"train_samples=1001", "train_samples=53"),
+    (r"^(?!.*height)(.*data\.synthetic\.channels=1)", r"\1 --set data.synthetic.height=8 --set data.synthetic.width=8"),
     (r"train\.steps=(\$\(\([^)]*\)\)|\d+)", "train.steps=6"),
     (r"train\.epochs=\d+", "train.epochs=1"),
     (r"^steps = \d+", "steps = 6"),
@@ -32,7 +34,11 @@ SHORTER = [
     (r"(overlap_bench\.py)(.* --buckets [\d.]+)[\d. ]*( [\d.]+)",
      r"\1 --model mlp --image 8 --batch 4 --steps 2 --rounds 1\2\3"),
     (r"(lockstep (train|profile) (?:fashion_mnist|cifar10)\w+)(?!.*train\.(steps|epochs))", r"\1 --set train.steps=6"),
-    (r"(lockstep (?:train|profile) fashion_mnist_\w+)(?!.*data\.(?:format|path))", r"\1 --set data.path=images"),
+    (r"(lockstep (?:train|profile|plan|find-batch|tune) fashion_mnist_\w+)(?!.*data\.(?:format|path))",
+     r"\1 --set data.path=images"),
+    (r"(lockstep (?:train|profile|plan|tune) fashion_mnist_\w+)(?!.*train\.batch)", r"\1 --set train.batch=8"),
+    (r"train\.batch=\d\d+", "train.batch=8"),
+    (r"train\.batch=\$batch", "train.batch=$((batch / 16 + 1))"),
 ]
 
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -59,7 +60,7 @@ class Ends(unittest.TestCase):
         return reader, writer
 
     def end_where_nothing_is_read(self, name, begins, writer):
-        process = subprocess.Popen(self.command(train__epochs=10 ** 6, run__grace_seconds=2), stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(self.command(train__epochs=10 ** 6, run__grace_seconds=1), stdin=subprocess.DEVNULL,
                                    stdout=writer, stderr=writer)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -68,14 +69,15 @@ class Ends(unittest.TestCase):
         self.assertEqual(process.wait(40), 75)
 
     def test_unread_output_does_not_extend_the_grace_period(self):
-        _, writer = self.full_pipe()
+        reader, writer = self.full_pipe()
 
         def blocks(process):
             seen = -1
-            while seen < self.steps() or seen == 0:  # until epoch lines fill the pipe and the training blocks
+            # Until lines of at most 500 bytes fill the pipe and the training blocks.
+            while int.from_bytes(fcntl.ioctl(reader, termios.FIONREAD, bytes(4)), sys.byteorder) < 3596 or seen < self.steps():
                 self.assertIsNone(process.poll())
                 seen = self.steps()
-                time.sleep(1)
+                time.sleep(0.1)
         self.end_where_nothing_is_read(signal.SIGTERM, blocks, writer)
 
     def test_process_with_nothing_to_save_ends_with_unread_output(self):

@@ -173,7 +173,7 @@ class ReportPage(unittest.TestCase):
     def test_page_shows_the_layers_of_a_profile(self):
         page = self.folder / "layers.html"
         done = self.lockstep("profile", "fashion_mnist_cnn", "--steps", 1, "--rows", 0, "--html", page, "--set", "train.batch=16",
-                             "--set", "train.epochs=1")
+                             "--set", "train.epochs=1", "--set", f"data.path={self.folder}")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         text, html = self.checked(page, draws=False).text(), page.read_text()
         rows = re.search(r"GFLOP/s +GB/s.*\n((?:  .*\n)+)", done.stdout)[1].splitlines()
@@ -226,6 +226,23 @@ class ReportPage(unittest.TestCase):
             for fact in facts:
                 self.assertIn(fact, " ".join(done.stderr.split()))
         self.assertEqual((run / "metrics.jsonl").read_bytes(), before)
+
+    def test_page_replaces_no_other_file_of_a_run(self):
+        run = self.untrained('{"epoch":1,"steps":2,"train_loss":0.5,"test_loss":0.6,"test_accuracy":0.8}\n')
+        (run / "checkpoints").mkdir()
+        for name in ("run.lock", "best.safetensors", "checkpoints/shard"):
+            (run / name).write_text("kept")
+            done = self.lockstep("report", run, "--out", run / name)
+            self.assertEqual((done.returncode, (run / name).read_text()), (64, "kept"), done.stderr)
+        for _ in range(2):  # the second report replaces the first
+            self.report(run, "--out", run / "own.html")
+
+    def test_profile_checks_the_path_of_its_page_before_the_steps(self):
+        page = self.folder / "nothing" / "x.html"
+        done = self.lockstep("profile", "fashion_mnist_cnn", "--steps", 1, "--set", "train.batch=16", "--html", page,
+                             "--set", f"data.path={self.folder}")
+        self.assertEqual((done.returncode, done.stdout), (74, ""), done.stderr)
+        self.assertIn(str(page), done.stderr)
 
 
 if __name__ == "__main__":

@@ -44,13 +44,12 @@ SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthe
             "data.synthetic.train_samples": 320, "data.synthetic.test_samples": 64, "data.mean": "[]", "data.deviation": "[]",
             "train.batch": 16, "train.epochs": 3, "train.threads": 1, "kernels.choose": "direct", "run.measure_peak": "false",
             "run.monitor_seconds": 0, "run.log_every": 1, "run.grace_seconds": GRACE}
-# Seconds that mpirun waits between SIGCONT, SIGTERM and SIGKILL to its ranks, even if the ranks have ended.
-# On a busy machine a checkpoint takes longer: ranks that mpirun may have killed must only resume.
-KILL_AFTER = 3
+# Seconds that mpirun waits between SIGCONT, SIGTERM and SIGKILL to its ranks, even if the ranks have ended. The first
+# number is for signals that make mpirun end its ranks. On a busy machine a checkpoint takes longer: ranks that mpirun
+# may have killed must only resume. The second is for a rank that ends: the other one has saved or cannot save.
+KILL_AFTER, KILL_AFTER_END = 3, 2
 # mpirun forwards no output while it waits, so the ranks' standard error goes to a separate file.
 RANKS_LOG = "ranks_log"
-MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "--mca", "odls_base_sigkill_timeout", str(KILL_AFTER),
-          "sh", "-c", f'exec "$0" "$@" 2>> {RANKS_LOG}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +120,7 @@ def wait_for(condition, what, seconds=LONGEST):
     while not condition():
         if time.monotonic() > deadline:
             raise Wrong(f"timed out after {seconds} s waiting for {what}")
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 has_own_shared_memory = False  # of this process
@@ -167,6 +166,10 @@ class Job:
     def flags(self):
         return [part for name, value in self.settings().items() for part in ("--set", f"{name}={value}")]
 
+    def mpirun(self):
+        return ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", "--mca", "odls_base_sigkill_timeout",
+                KILL_AFTER if Runner.kills_ranks(self.cell) else KILL_AFTER_END, "sh", "-c", f'exec "$0" "$@" 2>> {RANKS_LOG}')
+
     def command(self):
         if self.cell.phase == "sweep":
             told = ["fashion_mnist_mlp", {**SETTINGS, "run.checkpoint_every": 10 ** 12}]
@@ -176,11 +179,11 @@ class Job:
             (self.folder / "sweep.toml").write_text("\n".join(lines) + "\n")
             return [self.lockstep, "sweep", self.folder / "sweep.toml"]
         if self.cell.phase == "tune":
-            return [*MPIRUN, self.lockstep, "tune", "fashion_mnist_mlp", *self.flags(), "--steps", "60"]
+            return [*self.mpirun(), self.lockstep, "tune", "fashion_mnist_mlp", *self.flags(), "--steps", "60"]
         if self.cell.phase == "predict":
-            return [*MPIRUN, self.lockstep, "predict", self.folder / "weights.safetensors", self.folder / "images"]
+            return [*self.mpirun(), self.lockstep, "predict", self.folder / "weights.safetensors", self.folder / "images"]
         # Ranks agree to stop every few milliseconds. Slower steps keep the training from ending earlier.
-        return [*MPIRUN, self.lockstep, "train", "fashion_mnist_mlp", *self.flags(), "--inject", "slow:rank=0,step=1,ms=5",
+        return [*self.mpirun(), self.lockstep, "train", "fashion_mnist_mlp", *self.flags(), "--inject", "slow:rank=0,step=1,ms=5",
                 "--resume", "auto", "--digest", self.folder / "digest", "--export", self.folder / "weights.safetensors"]
 
     def start(self, held=None):
@@ -290,7 +293,7 @@ class Runner:
         while self.has_ranks(job):
             if time.monotonic() > kill:
                 return False
-            time.sleep(0.005)
+            time.sleep(0.02)
         return time.monotonic() < kill
 
     @staticmethod
@@ -399,7 +402,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+")
     parser.add_argument("--phases", nargs="+")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=4)  # a cell mostly waits for mpirun
     options = parser.parse_args()
     cells = list(enumerate(chosen_cells(options.cells, random.Random(options.seed))))
     cells = [(number, cell) for number, cell in cells if (options.only is None or number in options.only)

@@ -38,22 +38,21 @@ class Monitor(unittest.TestCase):
         training_runs.write_images(self.images, 4000, 100, 28)
 
     def command(self, steps, *more, seconds=0.05):
-        settings = [f"data.path=\"{self.images}\"", f"train.steps={steps}", "train.batch=2000", "train.threads=1", "model.name=\"mlp\"",
-                    f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\""]
-        command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_cnn"]
-        return [*command, *(p for s in settings for p in ("--set", s)), *more]
+        settings = [f"data.path=\"{self.images}\"", f"train.steps={steps}", "train.batch=500", "train.threads=1", "model.name=\"mlp\"",
+                    f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\"", "run.measure_peak=false"]
+        return [LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more]
 
     def train(self, *arguments, **more):
         done = subprocess.run(self.command(*arguments, **more), capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def train_held(self, steps, while_held):
-        """Holds the training in its first step while WHILE_HELD(wait_for, said) runs, because the monitor
+        """Holds a training of two ranks in its first step while WHILE_HELD(wait_for, said) runs, because the monitor
         runs on idle cores only: on a busy machine a short training may end before the second row."""
         held, log = self.images / "held", self.images / "log"
         with log.open("wb") as output:
-            job = subprocess.Popen(self.command(steps), stdout=output, stderr=output,
-                                   env={**os.environ, "LOCKSTEP_HOLD": f"step:0:{held}"})
+            job = subprocess.Popen([MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", *self.command(steps)],
+                                   stdout=output, stderr=output, env={**os.environ, "LOCKSTEP_HOLD": f"step:0:{held}"})
         self.addCleanup(job.wait)
         self.addCleanup(job.terminate)
 

@@ -33,6 +33,8 @@ def run(command, folder, settings, *flags, program=None):
     shape = ["data.format=synthetic", "data.synthetic.train_samples=2048", "data.synthetic.test_samples=64",
              "data.synthetic.channels=1", "data.synthetic.height=12", "data.synthetic.width=12", "train.batch=32", "model.name=cnn",
              "train.accumulation=2", "train.threads=1", "comm.bucket_mib=[0.05, 0.5, 0.05]", "run.measure_peak=false"]
+    if program == EMULATED:  # it computes slowly
+        shape += ["world.device=cuda", "kernels.choose=direct", "train.batch=4", "data.synthetic.test_samples=16"]
     done = subprocess.run([MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", str(RANKS), program or LOCKSTEP, command,
                            "fashion_mnist_cnn",
                            *(part for each in shape + settings + [f'run.dir="{folder}"'] for part in ("--set", each)), *flags],
@@ -195,8 +197,7 @@ class Profile(unittest.TestCase):
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "gpu"
-        run("train", folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=8", "profile.wait=5", "profile.active=2",
-                       "profile.repeat=1"], program=EMULATED)
+        run("train", folder, ["train.steps=8", "profile.wait=5", "profile.active=2", "profile.repeat=1"], program=EMULATED)
         traces = [json.loads(path.read_text()) for path in sorted((folder / "profile").iterdir())]
         self.assertEqual([trace["distributedInfo"]["rank"] for trace in traces], [0, 1])
         for trace in traces:
@@ -229,8 +230,8 @@ class Profile(unittest.TestCase):
         if not EMULATED.exists():
             self.skipTest("there is no emulated device in this build")
         folder = pathlib.Path(self.place.name) / "enqueued"
-        run("train", folder, ["world.device=cuda", "kernels.choose=direct", "train.steps=3", "profile.wait=1", "profile.active=1",
-                       "profile.repeat=1", "train.cuda_graph=false"], program=EMULATED)
+        run("train", folder, ["train.steps=3", "profile.wait=1", "profile.active=1", "profile.repeat=1", "train.cuda_graph=false"],
+            program=EMULATED)
         for path in (folder / "profile").iterdir():
             trace = json.loads(path.read_text())
             self.assertEqual(len(named(trace, "ProfilerStep#")), 1)
