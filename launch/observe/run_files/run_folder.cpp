@@ -30,12 +30,6 @@ namespace {
   throw IoError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
 }
 
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw_io("create the run's directory", folder, error.value());
-}
-
 void create_empty(const std::filesystem::path& file) {
   if (const int error = append_whole(file, "")) throw_io("create", file, error);
 }
@@ -97,6 +91,12 @@ void remove_temporaries(const std::filesystem::path& folder) {
 
 }  // namespace
 
+void create_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw_io("create the folder", folder, error.value());
+}
+
 std::filesystem::path name_of_earlier(const std::filesystem::path& path) {
   std::error_code error;
   int number = 1;
@@ -141,7 +141,7 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
 
 FileClaim RunLock::lock(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
-  make_folder(folder);
+  create_folder(folder);
   const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::By::readers); };
   FileClaim claim = claimed();
   if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
@@ -182,7 +182,7 @@ RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds 
 }
 
 void begin_metrics(const std::filesystem::path& folder) {
-  make_folder(folder);
+  create_folder(folder);
   for (const char* name : {kEventsFile, kEventCommandLog, kEvaluationsFile, kBestFile, kLastGoodFile})
     set_aside(folder / name);
   for (const char* name : {kMetricsFile, kStepsFile}) {
@@ -192,7 +192,7 @@ void begin_metrics(const std::filesystem::path& folder) {
 }
 
 void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, bool partial) {
-  make_folder(folder);
+  create_folder(folder);
   std::error_code unknown;
   if (!std::filesystem::exists(std::filesystem::symlink_status(folder / kMetricsFile, unknown)))
     return create_empty(folder / kMetricsFile);
@@ -206,7 +206,7 @@ void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, 
 }
 
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
-  make_folder(folder);
+  create_folder(folder);
   for (const char* name : {kStepsFile, kEventsFile}) {
     std::int64_t last = 0;
     keep_lines(folder / name, [&](const std::string& line) {

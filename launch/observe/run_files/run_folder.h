@@ -29,6 +29,9 @@ class RunLock {
   FileClaim claim_;
 };
 
+// Creates the folder and its parents where they are missing. Throws IoError.
+void create_folder(const std::filesystem::path& folder);
+
 // The network with the best evaluation (run.keep_best).
 inline constexpr const char* kBestFile = "best.safetensors";
 // The network before gradients stopped being finite (TrainerOptions::last_good).

@@ -2,9 +2,6 @@
 #include "launch/program/config/config.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
@@ -31,8 +28,6 @@ namespace {
 
 using detail::Key;
 using detail::keys;
-
-constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
 std::vector<std::string> sections() {
   std::vector<std::string> names;
@@ -129,22 +124,6 @@ std::optional<std::string> read_word(const toml::node& node, const detail::Choic
 std::string suggested_preset(const std::string& path, const Registry& registry) {
   const std::string stem = std::filesystem::path(path).stem().string();
   return std::ranges::count(preset_names(registry), stem) > 0 ? did_you_mean("the preset " + stem) : "";
-}
-
-std::string read_text(const std::string& path, const Registry& registry) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open())
-    throw IoError(fmt::format("cannot read the configuration {}: {}{}", path, std::strerror(errno),
-                              suggested_preset(path, registry)));
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad())
-    throw IoError(fmt::format("cannot read the configuration {}: {}", path, std::strerror(errno)));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes)
-    throw ConfigError(fmt::format("{} is larger than 1 MiB: a TOML configuration is expected", path));
-  return text;
 }
 
 bool is_regular_file(const std::string& path) {
@@ -485,7 +464,9 @@ Config load_config(const std::string& preset_or_path, std::span<const std::strin
                    const Registry& registry) {
   Loader loader(registry);
   if (is_file(preset_or_path))
-    loader.read_file(read_text(preset_or_path, registry), preset_or_path);
+    loader.read_file(
+        toml_file_text(preset_or_path, "the configuration", suggested_preset(preset_or_path, registry)),
+        preset_or_path);
   else
     loader.read_file(preset_text(preset_or_path, registry), "preset " + preset_or_path);
   for (const std::string& text : overrides) loader.read_override(text);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/text/text.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/layer_tables.h"
 #include "launch/program/config/suggestions.h"
@@ -218,7 +219,9 @@ std::string without_secrets(const std::string& word) {
     if (name == std::string::npos) continue;
     std::size_t end = word.find('=', name);
     if (end == std::string::npos) end = word.find(' ', name);  // a forgotten '='
-    if (end != std::string::npos) return word.substr(0, end + 1) + kRedacted;
+    if (end == std::string::npos) continue;
+    const std::string_view value = trimmed(std::string_view(word).substr(end + 1), " \t");
+    return value == "none" || value == "\"none\"" ? word : word.substr(0, end + 1) + kRedacted;
   }
   return word;
 }

@@ -125,6 +125,22 @@ std::string suggested_key(const std::string& name, std::span<const Key> keys) {
   return near.empty() ? near : known_key(near, keys);
 }
 
+std::string key_named_by(const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  std::string key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+std::string shown_word(const std::string& word) {
+  constexpr std::string_view kSet = "--set=";
+  const std::size_t begin = word.starts_with(kSet) ? kSet.size() : 0;
+  const std::size_t equals = word.find('=', begin);
+  if (equals == std::string::npos || !detail::is_secret(suggested_key(key_named_by(word.substr(begin)))))
+    return detail::without_secrets(word);
+  return word.substr(0, equals + 1) + detail::shown_secret(word.substr(equals + 1));
+}
+
 std::string suggested_word(const std::string& given, std::span<const std::string> words) {
   const std::string known = ours(kWords, given);
   return std::ranges::count(words, known) > 0 ? known : nearest(given, words);

@@ -21,6 +21,13 @@ std::string suggested_key(const std::string& name, std::span<const detail::Key> 
 // As suggested_key(), without similar spellings.
 std::string known_key(const std::string& name, std::span<const detail::Key> keys = detail::keys());
 
+// The name of a key that a word of the command line resembles: "batch_size" of "--batch-size=3".
+std::string key_named_by(const std::string& word);
+
+// A word of the command line as messages show it: without the value of a secret, also where its key is
+// misspelt.
+std::string shown_word(const std::string& word);
+
 // The one of `words` that `given` means: "cuda" for "gpu", else the nearest.
 std::string suggested_word(const std::string& given, std::span<const std::string> words);
 

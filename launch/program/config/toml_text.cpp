@@ -2,10 +2,15 @@
 #include "launch/program/config/toml_text.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <optional>
 #include <sstream>
 
 #include <fmt/ranges.h>
+
+#include "core/error.h"
 
 // toml++ 3.3 asserts on malformed headers such as "[[[" just before it would report them.
 #define TOML_ASSERT(expression) static_cast<void>(0)
@@ -14,6 +19,7 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kMostTomlBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostErrors = 8;  // with more errors, the file is probably not TOML
 
 bool goes_on(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }  // a UTF-8 character
@@ -123,6 +129,20 @@ std::vector<std::string> lines_of(std::string_view text) {
 std::string one_line(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  return text;
+}
+
+std::string toml_file_text(const std::string& path, std::string_view what, std::string_view hint) {
+  std::string text(kMostTomlBytes + 1, '\0');
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (file.is_open()) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad())
+    throw IoError(fmt::format("cannot read {} {}: {}{}", what, path, std::strerror(errno), hint));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostTomlBytes)
+    throw ConfigError(
+        fmt::format("cannot read {} {}: it is larger than 1 MiB; give a TOML file", what, path));
   return text;
 }
 

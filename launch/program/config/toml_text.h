@@ -21,6 +21,10 @@ struct TomlText {
   std::vector<SyntaxError> errors;
 };
 
+// The text of a file of at most 1 MiB. "what" names it in errors: "the configuration". The hint ends the
+// error for a file that cannot be read. Throws IoError; ConfigError for a larger file.
+std::string toml_file_text(const std::string& path, std::string_view what, std::string_view hint);
+
 // Leaves out each line with an error, and with a section's name also its keys. If single lines cannot be left
 // out (a list without an end, a file in another format), the text is empty and only the first error is
 // returned: later errors of a parser are not useful.

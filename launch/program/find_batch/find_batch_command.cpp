@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <system_error>
 
 #include <CLI/CLI.hpp>
 
@@ -12,6 +11,7 @@
 #include "core/files/atomic_file.h"
 #include "core/system/terminal.h"
 #include "core/text/enum_words.h"
+#include "launch/observe/run_files/run_folder.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
@@ -80,9 +80,7 @@ class FindBatchProgress {
 
 std::filesystem::path prepared_folder(const Config& config, const FindBatchFlags& flags) {
   const std::filesystem::path folder = flags.out.empty() ? config.run_dir : flags.out;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
+  create_folder(folder);
   const AtomicFile writable(folder / "found_batch.json");  // tests write access; never committed
   return folder;
 }

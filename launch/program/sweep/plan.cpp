@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <optional>
 #include <type_traits>
@@ -14,7 +12,6 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
-#include "core/files/file_text.h"
 #include "core/text/enum_words.h"
 #include "core/text/text.h"
 #include "launch/observe/run_files/event_command.h"
@@ -31,16 +28,6 @@ constexpr std::int64_t kUsualSweepTrials = 20;
 constexpr std::array kSweepKeys = {"config", "set",    "method",     "objective", "jobs", "ranks",
                                    "trials", "epochs", "min_epochs", "eta",       "seed", "dir"};
 constexpr std::array kRangeKeys = {"min", "max", "scale", "points"};
-
-std::string sweep_file_text(const std::string& path) {
-  errno = 0;
-  std::string text = file_text(path);
-  const int error = errno;
-  if (error == 0 || !text.empty()) return text;
-  throw IoError(
-      fmt::format("cannot read the sweep file {}: {}; expected a TOML file (see lockstep help sweep)", path,
-                  std::strerror(error)));
-}
 
 template <typename Names>
 std::vector<std::string> as_words(const Names& names) {
@@ -369,7 +356,8 @@ void SweepReader::choose_trials() {
 }
 
 SweepPlan SweepReader::read() {
-  const TomlText readable = readable_toml(sweep_file_text(path_));
+  const TomlText readable = readable_toml(
+      toml_file_text(path_, "the sweep file", "; expected a TOML file (see lockstep help sweep)"));
   for (const SyntaxError& error : readable.errors)
     problems_.push_back(fmt::format("{}:{}:{}: {}", path_, error.line, error.column, error.what));
   const toml::table root = toml::parse(readable.text);

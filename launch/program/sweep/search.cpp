@@ -23,6 +23,7 @@ SweepSearch::SweepSearch(SweepRules rules)
     : rules_(std::move(rules)),
       trials_(static_cast<std::size_t>(rules_.trials)),
       begun_(trials_.size()),
+      extra_(trials_.size()),
       started_in_(rules_.rungs.size()),
       epoch_seconds_(trials_.size()) {
   CHECK(!rules_.rungs.empty() && rules_.slots >= 1 && rules_.eta > 1,
@@ -107,7 +108,8 @@ std::optional<SweepJob> SweepSearch::within_share() const {
 std::optional<SweepJob> SweepSearch::beside_the_last(double now) const {
   double longest = 0;
   for (const auto& [trial, running] : running_)
-    if (!running.extra) longest = std::max(longest, running.since + running.expected_seconds - now);
+    if (!extra_[static_cast<std::size_t>(trial)])
+      longest = std::max(longest, running.since + running.expected_seconds - now);
   for (std::size_t rung = rules_.rungs.size() - 1; longest > 0 && rung-- > 0;) {
     for (const std::int64_t trial : ranked_in(rung)) {
       const SweepJob job{.trial = trial, .rung = rung + 1};
@@ -128,13 +130,13 @@ std::optional<SweepJob> SweepSearch::next(double now) const {
 void SweepSearch::started(const SweepJob& job, double now) {
   std::erase(to_repeat_, job);
   const auto trial = static_cast<std::size_t>(job.trial);
-  const bool extra = job.rung > 0 && promoted() != job && within_share() != job;
-  if (begun_[trial] == job.rung) {
+  if (begun_[trial] == job.rung) {  // not a job that is repeated
+    extra_[trial] = job.rung > 0 && promoted() != job && within_share() != job;
     begun_[trial] = job.rung + 1;
     ++started_in_[job.rung];
   }
   fresh_ = std::max(fresh_, job.trial + 1);
-  running_[job.trial] = {.since = now, .expected_seconds = expected_seconds(job), .extra = extra};
+  running_[job.trial] = {.since = now, .expected_seconds = expected_seconds(job)};
 }
 
 void SweepSearch::finished(const SweepJob& job, const SweepMeasure& measure, double seconds) {

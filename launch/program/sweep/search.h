@@ -81,7 +81,6 @@ class SweepSearch {
   struct Running {
     double since = 0;
     double expected_seconds = 0;  // 0: not known
-    bool extra = false;           // started beyond the share of its rung
   };
 
   std::int64_t epochs_in(const SweepJob& job) const;
@@ -98,6 +97,7 @@ class SweepSearch {
   SweepRules rules_;
   std::vector<Trial> trials_;
   std::vector<std::size_t> begun_;        // number of rungs that each trial was started for
+  std::vector<bool> extra_;               // the trial's last job began beyond the share of its rung
   std::vector<std::int64_t> started_in_;  // number of trials started for each rung
   std::deque<SweepJob> to_repeat_;
   std::map<std::int64_t, Running> running_;  // by trial

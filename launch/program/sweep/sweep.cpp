@@ -154,13 +154,17 @@ void Sweep::replay() {
     search_.finished(event.job, end.measure, end.seconds);
   }
   for (const auto& [trial, job] : open) search_.interrupted(job);
-  epochs_before_ = epochs_done();
 }
 
 std::int64_t Sweep::epochs_done() const {
   std::int64_t epochs = 0;
   for (const Account& account : accounts_) epochs += account.epochs;
   return epochs;
+}
+
+std::int64_t Sweep::epochs_trained(std::int64_t trial) const {
+  return std::max(accounts_[static_cast<std::size_t>(trial)].epochs,
+                  lines_of(folder_of(trial) / "metrics.jsonl"));
 }
 
 // The jobs of a killed sweep get SIGTERM and may still save: waits until they release their folders.
@@ -188,8 +192,13 @@ int Sweep::run() {
   // Longer than the grace time of the trainings, because this process waits for them.
   signals.allow_grace(plan_.base.checkpoints.grace_seconds + 30);
   wait_for_orphans();
+  for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial) {
+    Account& account = accounts_[static_cast<std::size_t>(trial)];
+    const bool failed = search_.trials()[static_cast<std::size_t>(trial)].failed();
+    account.epochs_before = account.begun && !failed ? epochs_trained(trial) : account.epochs;
+  }
   if (speaks_) {
-    say_line(sweep_header(plan_, slots_, search_.expected_epochs(), epochs_before_));
+    say_line(sweep_header(plan_, slots_, search_.expected_epochs(), epochs_done()));
     meter_.emplace("sweep", "epochs", find_terminal());
   }
   for (;;) {
@@ -230,8 +239,7 @@ void Sweep::make_folder(std::int64_t trial) {
   if (!begun && std::filesystem::exists(folder / "trial.toml", error))
     std::filesystem::remove_all(folder, error);
   if (error) throw IoError(fmt::format("cannot remove the folder {}: {}", folder.string(), error.message()));
-  std::filesystem::create_directories(folder, error);
-  if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
+  create_folder(folder);
 }
 
 void Sweep::start(const SweepJob& job, std::size_t slot) {
@@ -347,13 +355,17 @@ void Sweep::stop_running(int signal) {
 
 void Sweep::show_progress() {
   if (!meter_) return;
-  std::int64_t done = epochs_done();
-  for (const auto& [process, running] : running_) {
-    const std::int64_t before = accounts_[static_cast<std::size_t>(running.job.trial)].epochs;
-    const std::int64_t trained = lines_of(folder_of(running.job.trial) / "metrics.jsonl");
-    done += std::max<std::int64_t>(0, trained - before);
+  std::int64_t before = 0, done = 0;  // epochs of earlier starts, and of this one
+  for (const Account& account : accounts_) {
+    before += account.epochs_before;
+    done += std::max<std::int64_t>(0, account.epochs - account.epochs_before);
   }
-  meter_->show(done - epochs_before_, std::max(search_.expected_epochs(), done) - epochs_before_);
+  for (const auto& [process, running] : running_) {
+    const Account& account = accounts_[static_cast<std::size_t>(running.job.trial)];
+    const std::int64_t known = std::max(account.epochs, account.epochs_before);
+    done += std::max<std::int64_t>(0, epochs_trained(running.job.trial) - known);
+  }
+  meter_->show(done, std::max(search_.expected_epochs() - before, done));
 }
 
 void Sweep::say_line(const std::string& text) {

@@ -46,6 +46,7 @@ class Sweep {
     std::optional<Config> config = {};
     std::string problem = {};  // error of the configuration, where config is nullopt
     std::int64_t epochs = 0, steps = 0;
+    std::int64_t epochs_before = 0;  // trained by earlier starts of the sweep
     SweepCost cost = {};
     double seconds = 0;
     bool begun = false;  // a job was started, by this start or an earlier one
@@ -73,6 +74,8 @@ class Sweep {
   void stop_running(int signal);
   // Sum over the trials of the epochs trained when the last successful job ended.
   std::int64_t epochs_done() const;
+  // Epochs that the trial has trained, including those of a job that runs or was interrupted.
+  std::int64_t epochs_trained(std::int64_t trial) const;
   void show_progress();
   void say_line(const std::string& text);
 
@@ -91,7 +94,6 @@ class Sweep {
   std::map<pid_t, Running> running_;
   std::vector<std::size_t> free_slots_;  // the last is taken first
   std::optional<ProgressMeter> meter_;
-  std::int64_t epochs_before_ = 0;  // done by earlier starts
   int stopped_by_ = 0;
   // Jobs of this start.
   std::int64_t jobs_ = 0;

@@ -87,9 +87,8 @@ std::filesystem::path out_folder(const TuneRun& run, const TuneFlags& flags) {
 
 // Checks before the search that the results can be written.
 void prepare_folder(const std::filesystem::path& folder) {
+  create_folder(folder);
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw IoError(fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
   const std::filesystem::path tuned = folder / "tuned.toml";
   if (std::filesystem::exists(tuned, error) && !file_text(tuned).starts_with(kTunedMark)) {
     throw ConfigError(fmt::format(

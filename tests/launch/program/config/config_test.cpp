@@ -622,6 +622,9 @@ TEST(Config, TextHidesSecrets) {
        {std::pair{"run.event_command=curl token", "run.event_command=redacted"},
         std::pair{"--set=run.event_command = a=b", "--set=run.event_command =redacted"},
         std::pair{"run.event_command curl token", "run.event_command redacted"},
+        std::pair{"run.event_command=none", "run.event_command=none"},
+        std::pair{"run.event_command = \"none\"", "run.event_command = \"none\""},
+        std::pair{"run.event_command=none of it", "run.event_command=redacted"},
         std::pair{"run.dir=here", "run.dir=here"}})
     EXPECT_EQ(detail::without_secrets(word), shown);
 }
@@ -632,6 +635,12 @@ TEST(Config, CommandToRepeatLeavesOutSecretsAndNamesThem) {
   expect_parts(remove_secrets(words), {"run.event_command", "LOCKSTEP_EVENT_COMMAND"});
   EXPECT_EQ(words, (std::vector<std::string>{"train", "--set", "run.dir=here"}));
   EXPECT_EQ(remove_secrets(words), "");
+}
+
+TEST(Config, PrintedCommandHidesSecretsOfMisspeltKeys) {
+  EXPECT_EQ(shell_command({"lockstep", "train", "--set", "run.event_comand=token",
+                           "--set=event_command=token", "--set=run.dir=here"}),
+            "lockstep train --set run.event_comand=redacted --set=event_command=redacted --set=run.dir=here");
 }
 
 }  // namespace

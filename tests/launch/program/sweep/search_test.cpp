@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -16,8 +17,10 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "launch/program/sweep/jobs/slots.h"
+#include "launch/program/sweep/plan.h"
 #include "launch/program/sweep/space.h"
 #include "tests/message_of.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -325,6 +328,36 @@ TEST(SweepSlots, TrainingsGetSeparateGpus) {
   EXPECT_TRUE(deal_slots(plan_of(2, 1, 0, "cpu"), machine).devices.empty());
   const std::string told = message_of<ConfigError>([&] { deal_slots(plan_of(3, 2, 0, "cuda"), machine); });
   expect_parts(told, {"sweep.jobs = 3", "sweep.ranks = 2", "6 GPUs", " 4 ", "world.device"});
+}
+
+// The end of the repeated jobs is as far away as that of the first ones, so another trial fits beside them.
+TEST(SweepSearch, RepeatedJobsStayWithinTheShareOfTheirRung) {
+  SweepSearch search({.trials = 3, .rungs = {1, 3}, .eta = 3, .slots = 2});
+  for (std::int64_t trial = 0; trial < 3; ++trial) {
+    search.started({.trial = trial, .rung = 0}, 0);
+    search.finished({.trial = trial, .rung = 0}, {.accuracy = 0.9 - 0.1 * static_cast<double>(trial)}, 1);
+  }
+  const SweepJob beside{.trial = 2, .rung = 1};
+  for (const std::int64_t trial : {0, 1}) {
+    EXPECT_EQ(search.next(0), (SweepJob{.trial = trial, .rung = 1}));
+    search.started({.trial = trial, .rung = 1}, 0);
+  }
+  EXPECT_EQ(search.next(0), beside);
+  for (const std::int64_t trial : {0, 1}) search.interrupted({.trial = trial, .rung = 1});
+  for (const std::int64_t trial : {0, 1}) search.started({.trial = trial, .rung = 1}, 0);
+  EXPECT_EQ(search.next(0), beside);
+}
+
+TEST(SweepPlan, MayRemoveTheEventCommand) {
+  const TemporaryFolder folder("sweep_plan");
+  const std::string path = (folder.path() / "sweep.toml").string();
+  std::ofstream(path) << "[sweep]\nconfig = \"fashion_mnist_cnn\"\nset = [\"run.event_command=none\"]\n"
+                         "[keys]\ntrain.batch = [8]\n";
+  EXPECT_FALSE(read_sweep(path, Registry()).base.busy.runs_command());
+}
+
+TEST(SweepPlan, HasALimitedSize) {
+  expect_parts(message_of<ConfigError>([] { read_sweep("/dev/zero", Registry()); }), {"/dev/zero", "1 MiB"});
 }
 
 }  // namespace
