@@ -9,6 +9,7 @@
 
 #include "launch/observe/run_files/event_command.h"
 #include "launch/program/config/config_keys.h"
+#include "launch/program/config/suggestions.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +35,7 @@ std::vector<std::string> own_arguments() {
 std::string shell_command(const std::vector<std::string>& words) {
   std::string command;
   for (const std::string& word : words)
-    command += (command.empty() ? "" : " ") + shell_word(detail::without_secrets(word));
+    command += (command.empty() ? "" : " ") + shell_word(shown_word(word));
   return command;
 }
 

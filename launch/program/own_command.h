@@ -9,7 +9,7 @@
 namespace lockstep {
 
 std::vector<std::string> own_arguments();
-// Quotes a command for a shell, with "redacted" for values of secret keys.
+// Quotes a command for a shell, with "redacted" for values of secret keys, also misspelt ones.
 std::string shell_command(const std::vector<std::string>& words);
 // For a command that the user is to run: removes the settings of secret keys, which are not printed. Returns
 // a hint that names them, to print with the command; empty if there are none.

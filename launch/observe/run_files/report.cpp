@@ -200,7 +200,10 @@ void Report::epoch(const EpochReport& report) {
   if (report.evaluation && report.evaluation->metrics) {
     std::vector<std::string> metrics;
     add_metrics(*report.evaluation->metrics, metrics);
-    if (!metrics.empty()) say("  " + in_lines(metrics, "  ") + '\n');
+    if (!metrics.empty()) {
+      metrics.front().insert(0, "  ");
+      say(in_lines(metrics, "  ") + '\n');
+    }
   }
   if (report.communication) {
     std::vector<std::string> of_ranks = communication_parts(*report.communication);

@@ -15,22 +15,6 @@
 namespace lockstep {
 namespace {
 
-// Checks before the first step that results can be written, so that a long run does not end in an error.
-void require_writable(const std::string& path) {
-  if (path.empty()) return;
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw IoError(fmt::format("{}: the folder {} does not exist or is not writable", path, folder.string()));
-  }
-  std::error_code unknown;
-  const std::filesystem::file_status there = std::filesystem::status(path, unknown);
-  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
-      !std::filesystem::is_directory(there))
-    return;  // the reader of a pipe would read the test file as the result
-  AtomicFile tried(path);
-  tried.write(std::string(4096, '\0'));  // a full disk still has room for an empty file
-}
-
 void require_same_config(Communicator& communicator, const std::string& toml) {
   const Difference found = find_difference(communicator, toml);
   if (found.ranks.empty()) return;
@@ -80,6 +64,21 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
   }
   require_same_config(communicator, to_toml(config, command.registry));
   return config;
+}
+
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw IoError(fmt::format("{}: the folder {} does not exist or is not writable", path, folder.string()));
+  }
+  std::error_code unknown;
+  const std::filesystem::file_status there = std::filesystem::status(path, unknown);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
+      !std::filesystem::is_directory(there))
+    return;  // the reader of a pipe would read the test file as the result
+  AtomicFile tried(path);
+  tried.write(std::string(4096, '\0'));  // a full disk still has room for an empty file
 }
 
 void refuse_auto(const Config& config, const std::string& command, const AgreedConfigOptions& accepted) {

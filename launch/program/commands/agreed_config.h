@@ -24,6 +24,10 @@ struct AgreedConfigOptions {
 std::optional<Config> agreed_config(Communicator& communicator, const Command& command,
                                     const AgreedConfigOptions& options = {});
 
+// Checks before the first step that a result can be written, so that a long run does not end in an error.
+// Throws IoError. path: empty for none.
+void require_writable(const std::string& path);
+
 // Throws ConfigError if train.batch or train.precision is "auto" and not accepted. command: its name.
 void refuse_auto(const Config& config, const std::string& command, const AgreedConfigOptions& accepted = {});
 

@@ -97,22 +97,6 @@ std::vector<CommandHelp> Grammar::help() const {
   return all;
 }
 
-// The name of a key that the word resembles: "batch_size" of "--batch-size=3".
-std::string key_named_by(const std::string& word) {
-  const std::string name = word.substr(0, word.find('='));
-  std::string key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-  std::ranges::replace(key, '-', '_');
-  return key;
-}
-
-// The word as messages show it: without the value of a secret, also where its key is misspelt.
-std::string shown_word(const std::string& word) {
-  const std::size_t equals = word.find('=');
-  if (equals == std::string::npos || !detail::is_secret(suggested_key(key_named_by(word))))
-    return detail::without_secrets(word);
-  return word.substr(0, equals + 1) + detail::shown_secret(word.substr(equals + 1));
-}
-
 // Explains an unknown flag: suggests another flag, or a key of the configuration if the command takes keys.
 std::string explain_flag(const std::string& word, const CommandHelp& command,
                          std::span<const detail::Key> keys) {

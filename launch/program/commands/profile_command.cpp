@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 
+#include "comm/agreement.h"
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/log.h"
@@ -102,6 +103,10 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   const std::optional<Config> agreed = agreed_config(communicator, command);
   if (!agreed) return exit_code::done;
   require_same_flags(communicator, fmt::format("--steps {}", command.steps));
+  const std::string& file = command.own<HtmlFlag>().file;
+  run_agreed(communicator, [&] {
+    if (world.rank() == 0) require_writable(file);
+  });
   const Config& config = *agreed;
   TrainingSetup& training = run.training.emplace(
       config, world, communicator, TrainingSetup::Options{.trace = true, .registry = command.registry});
@@ -142,7 +147,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   print_page(page, command.rows);
   if (const std::vector<std::string> keys = left_out_keys(config); !keys.empty())
     print_fitted(fmt::format("keys that the profiled steps leave out: {}", fmt::join(keys, ", ")));
-  if (const std::string& file = command.own<HtmlFlag>().file; !file.empty()) {
+  if (!file.empty()) {
     write_atomically(file, layer_page(page));
     print_fitted("the page is in " + file);
   }

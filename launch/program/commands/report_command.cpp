@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lockstep report: one page of HTML about why the devices of a run were idle, or about several runs.
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -22,13 +26,25 @@ struct ReportFlags {
   std::string out;
 };
 
-// A report must not overwrite a file that it is made from.
+// True if the file starts as a report does.
+bool is_page(const fs::path& file) {
+  constexpr std::string_view kStart = "<!DOCTYPE html>";
+  std::string start(kStart.size(), '\0');
+  std::ifstream(file, std::ios::binary).read(start.data(), static_cast<std::streamsize>(start.size()));
+  return start == kStart;
+}
+
+// A report must overwrite neither a file that it is made from nor another file in the run's folder, such as a
+// network. It may replace an earlier report.
 void refuse_file_of_run(const fs::path& out, const fs::path& folder) {
-  for (const fs::path& file : files_of_run(folder)) {
-    std::error_code absent;
-    if (fs::equivalent(out, file, absent))
-      throw UsageError(fmt::format("--out {} is a file of the run itself; name another file", out.string()));
-  }
+  std::error_code absent;
+  const fs::path file = fs::canonical(out, absent), run = fs::canonical(folder, absent);
+  const bool inside =
+      !run.empty() && std::mismatch(run.begin(), run.end(), file.begin(), file.end()).first == run.end();
+  const bool is_read = std::ranges::any_of(
+      files_of_run(folder), [&](const fs::path& each) { return fs::equivalent(out, each, absent); });
+  if (is_read || (inside && fs::is_regular_file(file, absent) && !is_page(file)))
+    throw UsageError(fmt::format("--out {} is a file of the run itself; name another file", out.string()));
 }
 
 int run_report(const Command& command) {
@@ -37,7 +53,7 @@ int run_report(const Command& command) {
   const fs::path out = flags.out.empty() ? fs::path(flags.runs.front()) / "report.html" : fs::path(flags.out);
   std::vector<RunFolder> runs;
   for (const std::string& folder : flags.runs) {
-    refuse_file_of_run(out, folder);
+    if (!flags.out.empty()) refuse_file_of_run(out, folder);
     runs.push_back(read_run_folder(folder));
   }
   write_atomically(out, report_page(runs), flags.out.empty() ? Links::replace : Links::follow);

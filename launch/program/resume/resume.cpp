@@ -49,6 +49,18 @@ CheckpointCandidates candidates_for(const Config& config, const ResumeFlags& fla
   return checkpoints_of(folder, "--resume " + flags.from);
 }
 
+// Refuses flags of a resume with --resume never, which starts a new training and moves the checkpoints aside.
+void require_resume(const ResumeFlags& flags) {
+  std::string unused;
+  if (!flags.with.empty())
+    unused = "--resume-with " + flags.with.front();
+  else if (flags.size == ResumeFlags::kAnySize)
+    unused = "--resume-size any";
+  if (flags.from != ResumeFlags::kNever || unused.empty()) return;
+  throw UsageError(fmt::format(
+      "{} has no effect with --resume never; remove it, or resume a training with --resume auto", unused));
+}
+
 void require_keys(const ResumeFlags& flags, const Registry& registry) {
   const std::vector<detail::Key> keys = detail::keys_of(registry);
   for (const std::string& name : flags.with) {
@@ -161,6 +173,7 @@ CheckpointCandidates agreed_candidates(Communicator& host, const Config& config,
                                        const Registry& registry) {
   CheckpointCandidates mine;
   run_agreed(host, [&] {
+    require_resume(flags);
     require_keys(flags, registry);
     if (host.rank() == 0) mine = candidates_for(config, flags);
   });

@@ -34,7 +34,8 @@ std::string to_text(const ResumeFlags& flags);
 // beginning. A damaged checkpoint that the flags name is a DataError; otherwise the one before it is used,
 // with a warning, and a DataError if none is left. Throws ConfigError, naming the key, for another training:
 // values that differ, or a number of ranks that changes the samples per step. Throws UsageError for an
-// unknown key of --resume-with, and IoError for a folder that does not exist or cannot be listed.
+// unknown key of --resume-with, and for --resume-with or --resume-size any with kNever. Throws IoError for a
+// folder that does not exist or cannot be listed.
 std::optional<SavedTraining> find_saved(Communicator& host, const Config& config, const ResumeFlags& flags,
                                         const Registry& registry);
 

@@ -151,7 +151,8 @@ void complete_config(TrainJob& job, const Command& command, World& world) {
   if (job.saved) keep_global_batch(*job.saved, flags, world.size(), job.config);
 }
 
-void go_on_or_start(TrainJob& job, const Command& command, const World& world) {
+// Returns the metrics for Prometheus: see begin_metrics_output().
+std::shared_ptr<MetricsOutput> go_on_or_start(TrainJob& job, const Command& command, const World& world) {
   if (job.saved) {
     go_on_from(*job.saved, command.own<ResumeFlags>(), to_toml(job.config, command.registry),
                job.communicator->host(), *job.training, *job.trainer);
@@ -159,9 +160,13 @@ void go_on_or_start(TrainJob& job, const Command& command, const World& world) {
       log::info("the digest of the resumed state is {}", digest_of(job));  // may communicate
     tell_changed_rate(*job.saved, *job.training, *job.trainer, command.registry);
   }
-  begin_report(job, world);  // after go_on_from(): a refused checkpoint changes no file of the run
+  // After go_on_from(): a refused checkpoint changes no file of the run.
+  std::shared_ptr<MetricsOutput> metrics =
+      begin_metrics_output(job.config.prometheus, job.shown->identity(), world, job.communicator->host());
+  begin_report(job, world);
   if (!job.saved) choose_threads_by_trial(job, command);
   set_aside_others(*job.communicator, job.config.run_dir, job.saved ? &*job.saved : nullptr);
+  return metrics;
 }
 
 void tell_what_trains(TrainJob& job, const Command& command, const World& world) {
@@ -356,10 +361,8 @@ int train(TrainJob& job, const Command& command, World& world) {
   const bool traced = first_rank_where(communicator, !command.trace.empty()) >= 0;
   refuse_impossible_flags(job, command.own<InjectFlags>().faults, traced);
   complete_config(job, command, world);
-  const std::shared_ptr<MetricsOutput> metrics =
-      begin_metrics_output(job.config.prometheus, job.shown->identity(), world, communicator.host());
   build(job, command, world);
-  go_on_or_start(job, command, world);
+  const std::shared_ptr<MetricsOutput> metrics = go_on_or_start(job, command, world);
   const bool goes_on = saved_epochs(job).has_value();
   const std::unique_ptr<DeviceMonitor> monitor =
       begin_monitor({.folder = job.config.run_dir,

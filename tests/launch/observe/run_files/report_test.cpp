@@ -581,5 +581,19 @@ TEST_F(ReportTest, FullDiskOmitsOnlyTheEpochsItLasts) {
   EXPECT_EQ(json::parse(metrics()[1])["epoch"], 5);
 }
 
+TEST_F(ReportTest, IndentedMetricsFitANarrowTerminal) {
+  EpochReport epoch = example();
+  epoch.evaluation->metrics = EvaluationMetrics{.top5 = 0.931, .f1_macro = 0.871};
+  ReportOptions narrow = options(true);
+  narrow.columns = 23;  // "top5 93.10 %  f1 0.871" has 22
+  Report report(narrow);
+  const std::string output = output_of([&] { report.epoch(epoch); });
+  expect_in_order(output, {"  top5 93.10 %\n", "f1 0.871\n"});
+  for (const std::string& line : lines_of(output))
+    if (line.starts_with("  ")) {
+      EXPECT_LT(line.size(), 23u) << line;
+    }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -151,5 +151,16 @@ TEST(NetworkSettings, LeaveOutKeysThatTheProgramLacks) {
   EXPECT_DOUBLE_EQ(config.model.dropout, 0.25);
 }
 
+// A new training would begin, and move the checkpoints aside.
+TEST_F(FindSaved, FlagsOfAResumeAreRefusedWithNever) {
+  const std::unique_ptr<Communicator> host = make_self_communicator();
+  const auto error_of = [&](const ResumeFlags& flags) {
+    return message_of<Error>([&] { find_saved(*host, config({}), flags, Registry()); });
+  };
+  expect_parts(error_of({.with = {"train.steps"}}), {"--resume-with train.steps", "--resume never"});
+  expect_parts(error_of({.size = ResumeFlags::kAnySize}), {"--resume-size any", "--resume never"});
+  EXPECT_EQ(error_of({}), "");
+}
+
 }  // namespace
 }  // namespace lockstep
