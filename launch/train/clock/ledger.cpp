@@ -122,10 +122,20 @@ void Ledger::end_step(const ComputeMoments& compute) {
   compute_.waits = waits_;
   std::swap(under_way_, ended_);
   std::ranges::fill(under_way_, BucketPassage{});
-  if (keeps_steps_) kept_.push_back({.compute = compute_, .waits = waits_, .buckets = ended_});
+  if (keeps_steps_) keep_step();
   sum_step();
   sums_ += step_;
   window_ += step_;
+}
+
+// sums_.steps does not count this step yet.
+void Ledger::keep_step() {
+  if (sums_.steps % kept_every_ != 0) return;
+  kept_.push_back({.compute = compute_, .waits = waits_, .buckets = ended_});
+  if (kept_.size() < kMostKept) return;
+  for (std::size_t i = 1; i < kMostKept / 2; ++i) kept_[i] = std::move(kept_[2 * i]);
+  kept_.resize(kMostKept / 2);
+  kept_every_ *= 2;
 }
 
 void Ledger::sum_step() {
@@ -186,6 +196,7 @@ std::vector<float> Ledger::durations() const {
 }
 
 void Ledger::sum_again(std::span<const float> least) {
+  const std::int64_t steps = sums_.steps;
   clear(sums_);
   for (const KeptStep& step : kept_) {
     compute_ = step.compute;
@@ -200,6 +211,7 @@ void Ledger::sum_again(std::span<const float> least) {
     sum_step();
     sums_ += step_;
   }
+  sums_.scale_to(steps);
 }
 
 LedgerSums Ledger::take(std::span<const float> least) {
@@ -207,6 +219,7 @@ LedgerSums Ledger::take(std::span<const float> least) {
         least.size(), kept_.size());
   if (!least.empty()) sum_again(least);
   kept_.clear();
+  kept_every_ = 1;
   LedgerSums sums = sums_;
   if (skipped_ > 0) sums.scale_to(sums.steps + std::exchange(skipped_, 0));
   sums_ = {};

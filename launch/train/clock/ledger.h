@@ -100,8 +100,8 @@ class Ledger {
 
   const LedgerSums& sums() const { return sums_; }
   // Only with keeps_steps, for devices, which do not record when all ranks have entered: the seconds of each
-  // bucket in each step since the last take(), in the same order on every rank. The rank that enters last
-  // measures the least.
+  // bucket in each kept step since the last take(), in the same order on every rank. The rank that enters
+  // last measures the least. With kMostKept steps and more, evenly spaced ones are kept.
   std::vector<float> durations() const;
   // Returns the sums since the last call, scaled to all steps, as if skipped steps were like the summed ones.
   // least: of each of durations() over all ranks; the rest of a bucket's time was a wait for a late rank.
@@ -110,15 +110,20 @@ class Ledger {
   void begin_window() { clear(window_); }
   const LedgerSums& window() const { return window_; }
 
+  static constexpr std::size_t kMostKept = 1024;
+
  private:
   struct Source {
     const CollectiveLog* log;
     std::uint64_t read;  // sequences up to this
   };
   void read(Source& source);
+  // Adds the step that ended last to kept_, if it is among the evenly spaced ones.
+  void keep_step();
   // Sums the step that ended last, in step_.
   void sum_step();
-  // Sums the kept steps again, with the waits for late ranks that follow from the least durations.
+  // Sums the kept steps again, with the waits for late ranks that follow from the least durations, and scales
+  // the sums to all steps.
   void sum_again(std::span<const float> least);
   // Adds to the sums of the step that ended.
   void account(const BucketPassage& passage, std::int64_t before_ns, BucketSums& sums);
@@ -142,7 +147,8 @@ class Ledger {
     std::vector<BucketPassage> buckets;
   };
   bool keeps_steps_;
-  std::vector<KeptStep> kept_;  // since the last take()
+  std::vector<KeptStep> kept_;   // since the last take(); fewer than kMostKept
+  std::int64_t kept_every_ = 1;  // one step in this many is kept
 };
 
 // Records the bucket arrows of the step that ended last.
