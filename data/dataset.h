@@ -151,7 +151,7 @@ struct SyntheticOptions {
   std::int64_t train_samples = 50000, test_samples = 10000;
 };
 
-// apply: turn and mirror images as their EXIF orientation says (data/images/orientation.h).
+// apply: turn and mirror images and masks as their EXIF orientation says (data/images/orientation.h).
 enum class ExifOrientation { apply, ignore };
 inline constexpr std::string_view kExifOrientationWords[] = {"apply", "ignore"};
 constexpr std::span<const std::string_view> words_of(ExifOrientation) { return kExifOrientationWords; }

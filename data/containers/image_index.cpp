@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kIndexMagic = "LSINDEX3";
+// Its digit rises when the indexer refuses records that it accepted before.
+constexpr std::string_view kIndexMagic = "LSINDEX4";
 
 struct IndexHeader {
   char magic[8] = {};

@@ -33,6 +33,7 @@ struct Rows {
   std::string name;  // of the first file
   std::size_t files = 0;
   CsvColumns columns;
+  std::string with_fractions;  // the first file that shows its decimal point
   std::vector<double> values;  // [rows, columns.count()]
   Cells labels;
 
@@ -68,6 +69,7 @@ class RowReader {
       } else if (columns.names != rows.columns.names || columns.features != rows.columns.features) {
         throw different_columns(file.name(), rows.name);
       }
+      if (dialect.has_fractions) settle_decimal_point(rows, file.name(), dialect);
       ++rows.files;
       const std::size_t wanted = cells.size();
       for (bool there = columns.names.empty() || file.next(cells); there; there = file.next(cells)) {
@@ -100,6 +102,12 @@ class RowReader {
           "{}: a comma in a number is read as the decimal point (\"1,5\" is 1.5); remove commas that "
           "separate thousands",
           rows.name);
+    }
+    if (label_may_be_coordinate(columns)) {
+      log::shared_warning(
+          "{}: {} is the label because of its name, but beside a column \"x\" it may be a coordinate; "
+          "data.csv.label selects the label column",
+          rows.name, columns.describe(columns.label));
     }
     for (std::size_t i = 0; i < columns.count(); ++i) {
       const bool numbers = numbers_rows(rows, i);
@@ -135,6 +143,29 @@ class RowReader {
     const fs::path* file;
     std::int64_t line;
   };
+
+  // Numbers of files with different decimal points are ambiguous: "1.234" may mean 1234.
+  static void settle_decimal_point(Rows& rows, const std::string& file, const CsvDialect& dialect) {
+    if (rows.with_fractions.empty()) {
+      rows.with_fractions = file;
+      rows.columns.dialect = dialect;
+    } else if (dialect.decimal_comma != rows.columns.dialect.decimal_comma) {
+      throw DataError(fmt::format(
+          "{}: its numbers have decimal {}, but those of {} have decimal {}; use one of the two in all files",
+          file, dialect.decimal_comma ? "commas" : "points", rows.with_fractions,
+          dialect.decimal_comma ? "points" : "commas"));
+    }
+  }
+
+  // Returns true for a guessed label "y" beside a column "x". As the last column, "y" is usually the label.
+  bool label_may_be_coordinate(const CsvColumns& columns) const {
+    const auto is_called = [](std::string_view wanted) {
+      return [wanted](const std::string& name) { return lower_case(name) == wanted; };
+    };
+    const Cells& names = columns.names;
+    return options_.label == "auto" && !names.empty() && columns.label + 1 < names.size() &&
+           is_called("y")(names[columns.label]) && std::ranges::any_of(names, is_called("x"));
+  }
 
   static bool other_labels_are_numbers(const Rows& rows) {
     std::size_t numbers = 0;

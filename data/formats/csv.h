@@ -23,9 +23,9 @@ namespace lockstep {
 // A row is left out and counted if its number of cells differs from the first row's, a cell is not a finite
 // number, its label is missing (an empty cell, or "NA", "nan" and the like among numbers), or its label is
 // not in the training set; the log names the first such rows. Throws DataError for such a row if
-// options.on_error is stop, for a split of which more than half would be left out, and for a label column of
-// 20 or more training rows with a different value in each. Throws IoError for missing files and ConfigError
-// for unknown columns.
+// options.on_error is stop, for files of a split with different decimal points, for a split of which more
+// than half would be left out, and for a label column of 20 or more training rows with a different value in
+// each. Throws IoError for missing files and ConfigError for unknown columns.
 std::unique_ptr<Dataset> open_csv(const DatasetOptions& options, Split split);
 
 }  // namespace lockstep

@@ -25,6 +25,7 @@
 #include "data/formats/split_words.h"
 #include "data/images/common_shape.h"
 #include "data/images/image_decoder.h"
+#include "data/images/orientation.h"
 #include "data/images/png.h"
 #include "data/sets/wrapped.h"
 #include "kernels/pixel_targets.h"
@@ -137,7 +138,10 @@ Pairs pairs_in(const fs::path& folder) {
 class Masks final : public Wrapped {
  public:
   Masks(Pairs pairs, std::shared_ptr<const Dataset> images, const DatasetOptions& options)
-      : Wrapped(std::move(images)), pairs_(std::move(pairs)), classes_(options.masks.classes) {
+      : Wrapped(std::move(images)),
+        pairs_(std::move(pairs)),
+        exif_(options.images.exif_orientation),
+        classes_(options.masks.classes) {
     values_.fill(kNoClass);
     for (std::int64_t value = 0; value < classes_; ++value)
       values_[static_cast<std::size_t>(value)] = static_cast<std::int16_t>(value);
@@ -151,24 +155,19 @@ class Masks final : public Wrapped {
   }
 
   void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
-    const std::vector<std::uint8_t> file = whole_file(mask_of(index));
-    const ImageShape found = png_shape(mask_of(index), file);
-    require_same_size(index, found, image_shape());
-    decode_labels(index, file, found, mask);
+    decode_labels(index, open_mask(index, image_shape()), mask);
   }
 
   ImageShape read_own_mask(std::int64_t index, std::vector<std::uint8_t>& mask) const override {
-    const std::vector<std::uint8_t> file = whole_file(mask_of(index));
-    const ImageShape found = png_shape(mask_of(index), file);
-    require_same_size(index, found, own_shape(index));
-    mask.resize(static_cast<std::size_t>(found.height * found.width));
-    decode_labels(index, file, found, mask);
-    return {.height = found.height, .width = found.width, .channels = 1};
+    const MaskFile file = open_mask(index, own_shape(index));
+    mask.resize(static_cast<std::size_t>(file.shown.bytes()));
+    decode_labels(index, file, mask);
+    return file.shown;
   }
 
   void probe(std::int64_t index) const override {
     dataset().probe(index);
-    require_same_size(index, png_shape(mask_of(index), whole_file(mask_of(index))), own_shape(index));
+    open_mask(index, own_shape(index));
   }
 
   // Covers all names and the bytes of some files, not pixels: decoders may differ in a pixel's last bit.
@@ -186,6 +185,12 @@ class Masks final : public Wrapped {
  private:
   static constexpr std::int16_t kNoClass = -1;
 
+  struct MaskFile {
+    std::vector<std::uint8_t> bytes;
+    int orientation = 1;       // of the mask file; its image may have another
+    ImageShape stored, shown;  // of one channel
+  };
+
   const std::string& image_of(std::int64_t index) const {
     return pairs_.images[static_cast<std::size_t>(index)];
   }
@@ -193,16 +198,31 @@ class Masks final : public Wrapped {
     return pairs_.masks[static_cast<std::size_t>(index)];
   }
 
-  void require_same_size(std::int64_t index, const ImageShape& mask, const ImageShape& image) const {
-    if (mask.height != image.height || mask.width != image.width)
+  // Throws DataError if mask and image, as shown, differ in size.
+  MaskFile open_mask(std::int64_t index, const ImageShape& image) const {
+    const std::string& name = mask_of(index);
+    MaskFile mask;
+    mask.bytes = whole_file(name);
+    mask.stored = png_shape(name, mask.bytes);
+    mask.stored.channels = 1;
+    mask.shown = mask.stored;
+    if (exif_ == ExifOrientation::apply) mask.orientation = exif_orientation(mask.bytes);
+    if (swaps_sides(mask.orientation)) std::swap(mask.shown.height, mask.shown.width);
+    if (mask.shown.height != image.height || mask.shown.width != image.width)
       throw DataError(fmt::format(
           "{}: the mask is {} pixels wide and {} high, its image {} wide and {} high; they must be equal",
-          mask_of(index), mask.width, mask.height, image.width, image.height));
+          name, mask.shown.width, mask.shown.height, image.width, image.height));
+    return mask;
   }
 
-  void decode_labels(std::int64_t index, std::span<const std::uint8_t> file, const ImageShape& shape,
-                     std::span<std::uint8_t> mask) const {
-    decode_png_values(mask_of(index), file, shape, mask);
+  void decode_labels(std::int64_t index, const MaskFile& file, std::span<std::uint8_t> mask) const {
+    if (file.orientation == 1) {
+      decode_png_values(mask_of(index), file.bytes, file.stored, mask);
+    } else {
+      std::vector<std::uint8_t> stored(mask.size());
+      decode_png_values(mask_of(index), file.bytes, file.stored, stored);
+      turn(stored, file.stored, file.orientation, mask);
+    }
     for (std::uint8_t& pixel : mask) {
       const std::int16_t label = values_[pixel];
       if (label == kNoClass)
@@ -215,36 +235,10 @@ class Masks final : public Wrapped {
   }
 
   Pairs pairs_;
+  ExifOrientation exif_;
   std::int64_t classes_;
   std::array<std::int16_t, 256> values_;  // the label of a value
 };
-
-constexpr std::int64_t kMasksLookedAt = 8;  // for warnings
-
-// Masks of two classes often have the values 0 and 255, but 255 is ignored by default.
-void warn_of_ignored_class(const Dataset& masks, const DatasetOptions& options) {
-  if (options.masks.classes < 2) return;
-  std::array<bool, 256> found = {};
-  std::int64_t looked_at = 0;
-  std::vector<std::uint8_t> mask;
-  for (const std::int64_t index : some_samples(masks.size(), kMasksLookedAt)) {
-    try {
-      masks.read_own_mask(index, mask);
-    } catch (const DataError&) {  // reported when the mask is read
-      continue;
-    } catch (const IoError&) {
-      continue;
-    }
-    ++looked_at;
-    for (const std::uint8_t pixel : mask) found[pixel] = true;
-  }
-  if (!found[kIgnoredPixel] || std::count(found.begin(), found.begin() + kIgnoredPixel, true) > 1) return;
-  log::shared_warning(
-      "{}: the pixels of {} examined training masks have at most one class, or the value of "
-      "data.masks.ignore_index ({}), which is ignored; if that value marks a class, write the masks with "
-      "values from 0 to {}",
-      options.path, looked_at, options.masks.ignore_index, options.masks.classes - 1);
-}
 
 // Programs that choose the palette of each file number the same colours differently.
 void warn_of_palettes(const std::vector<std::string>& masks) {
@@ -252,6 +246,7 @@ void warn_of_palettes(const std::vector<std::string>& masks) {
     std::array<std::uint8_t, 3> bytes;
     std::string mask;
   };
+  constexpr std::int64_t kMasksLookedAt = 8;
   std::map<std::size_t, Colour> known;  // by value: its colour in the first mask that uses it
   for (const std::int64_t index : some_samples(std::ssize(masks), kMasksLookedAt)) {
     const std::string& mask = masks[static_cast<std::size_t>(index)];
@@ -317,10 +312,7 @@ std::unique_ptr<Dataset> open_masks(const DatasetOptions& options, Split split) 
       open_image_list(pairs.images, shape,
                       {.exif = exif, .classes = std::move(names), .any_size = options.resize.size > 0}),
       options);
-  if (split == Split::train) {
-    warn_of_ignored_class(*masks, options);
-    warn_of_palettes(pairs.masks);
-  }
+  if (split == Split::train) warn_of_palettes(pairs.masks);
   return masks;
 }
 

@@ -13,8 +13,8 @@ namespace lockstep {
 // Without a folder train/, images/ and masks/ lie in the dataset's folder itself, and
 // options.validation_share splits them. Of several test splits, the first with masks/ is used and logged. The
 // classes are options.masks.classes; pixels of the value options.masks.ignore_index are read as
-// kIgnoredPixel. Opening the training split warns if the ignored value seems to be a class, and if palettes
-// give one value different colours.
+// kIgnoredPixel. A mask is turned as the EXIF data of its file says (options.images). Opening the training
+// split warns if palettes give one value different colours.
 //
 // Throws ConfigError without options.masks.classes and for numbers that 8 bits cannot hold, IoError for a
 // missing folder, and DataError for an image without a mask. read() and read_mask() throw DataError for a

@@ -10,12 +10,17 @@
 
 namespace lockstep {
 
+std::int64_t channels_of(const DatasetOptions& options, std::int64_t most) {
+  const std::int64_t channels = options.images.channels;
+  if (channels == 2)
+    throw ConfigError(
+        "data.channels = 2: allowed are 1 (grayscale), 3 (RGB) and 0 (the channels of most images)");
+  return channels == 0 ? most : channels;
+}
+
 ImageShape common_shape(const DatasetOptions& options, Split split, std::int64_t count,
                         const std::function<ImageShape(std::int64_t index)>& shape_of) {
   CHECK(count > 0, "no images");
-  if (options.images.channels == 2)
-    throw ConfigError(
-        "data.channels = 2: allowed are 1 (grayscale), 3 (RGB) and 0 (the channels of most images)");
   std::optional<ImageShape> first;
   std::exception_ptr fault;
   std::int64_t gray = 0, colour = 0, turned = 0, animated = 0;
@@ -39,7 +44,7 @@ ImageShape common_shape(const DatasetOptions& options, Split split, std::int64_t
   if (!first) std::rethrow_exception(fault);
   const bool told = split == Split::train;
   const bool guessed = options.images.channels == 0;
-  first->channels = guessed ? (gray > colour ? 1 : 3) : options.images.channels;
+  first->channels = channels_of(options, gray > colour ? 1 : 3);
   if (told && guessed && gray > 0 && colour > 0) {
     log::shared_warning(
         "{}: {} of {} examined training images are grayscale and {} are in colour; all are read with {} "

@@ -14,6 +14,9 @@ namespace lockstep {
 // Most images whose headers are read.
 inline constexpr std::int64_t kImagesLookedAt = 256;
 
+// options.images.channels, or `most` if that is 0. Throws ConfigError for 2 channels.
+std::int64_t channels_of(const DatasetOptions& options, std::int64_t most);
+
 // shape_of(i) returns the shape of the i-th of `count` training images, spread over the dataset, and throws
 // DataError or IoError for one that cannot be read, which is not counted. Returns the size of the first
 // readable image, with options.images.channels channels, or, if that is 0, with what most images have: 1 or

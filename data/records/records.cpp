@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "data/containers/split_files.h"
 #include "data/formats/split_words.h"
+#include "data/images/common_shape.h"
 #include "data/images/image_decoder.h"
 #include "data/records/record_file.h"
 #include "data/sets/damage_log.h"
@@ -94,6 +95,7 @@ class Records final : public Dataset {
     own_sizes_ = header.own_sizes != 0;
     shape_ = {.height = header.height, .width = header.width, .channels = header.channels};
     coding_ = static_cast<ImageCoding>(header.coding);
+    if (coding_ == ImageCoding::file) shape_.channels = channels_of(options, shape_.channels);
     counts_.resize(header.classes);
     for (const auto& file : files_)
       for (std::int64_t i = 0; i < file->size(); ++i)

@@ -2,6 +2,7 @@
 #include "data/sets/set_checks.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/printable.h"
+#include "kernels/pixel_targets.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +57,57 @@ void tell_of_classes(const Dataset& train, const std::string& path) {
     log::shared_warning("{}: classes with a single training sample: {}", path, single);
 }
 
+// Calls look(index) for some samples. Returns their number; 0 if look() returns false for one of them.
+template <typename Look>
+std::int64_t examined(const Dataset& set, Look look) {
+  std::int64_t count = 0;
+  for (const std::int64_t index : some_samples(set.size(), 8)) {
+    try {
+      if (!look(index)) return 0;
+      ++count;
+    } catch (const DataError&) {  // reported when the sample is read
+    } catch (const IoError&) {
+    }
+  }
+  return count;
+}
+
+// Images of two levels are often stored as 0 and 1.
+void tell_of_black_images(const Dataset& train, const std::string& path) {
+  const ImageShape shape = train.image_shape();
+  if (shape.type != DType::u8) return;
+  std::vector<std::uint8_t> image(static_cast<std::size_t>(shape.bytes()));
+  bool ones = false;
+  const std::int64_t count = examined(train, [&](std::int64_t index) {
+    train.read(index, image);
+    ones = ones || std::ranges::count(image, std::uint8_t{1}) > 0;
+    return std::ranges::all_of(image, [](std::uint8_t pixel) { return pixel <= 1; });
+  });
+  if (count == 0 || !ones) return;
+  log::shared_warning(
+      "{}: all pixels of {} examined training images are 0 or 1, which is black, because pixels range from 0 "
+      "to 255; write 255 instead of 1",
+      path, count);
+}
+
+// Masks of two classes often have the values 0 and 255, but 255 is ignored by default.
+void tell_of_ignored_class(const Dataset& train, const std::string& path) {
+  if (!train.has_masks() || train.classes() < 2) return;
+  const ImageShape shape = train.image_shape();
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(shape.height * shape.width));
+  std::array<bool, 256> found = {};
+  const std::int64_t count = examined(train, [&](std::int64_t index) {
+    train.read_mask(index, mask);
+    for (const std::uint8_t pixel : mask) found[pixel] = true;
+    return true;
+  });
+  if (!found[kIgnoredPixel] || std::count(found.begin(), found.begin() + kIgnoredPixel, true) > 1) return;
+  log::shared_warning(
+      "{}: the pixels of {} examined training masks have at most one class, or the value that is ignored "
+      "(data.masks.ignore_index); if that value marks a class, write the masks with values from 0 to {}",
+      path, count, train.classes() - 1);
+}
+
 }  // namespace
 
 bool SharedSamples::are_remarkable() const {
@@ -86,6 +139,8 @@ SharedSamples shared_samples(const Dataset& train, const Dataset& test) {
 
 void tell_of_sets(const Dataset& train, const Dataset& test, const std::string& path) {
   tell_of_classes(train, path);
+  tell_of_black_images(train, path);
+  tell_of_ignored_class(train, path);
   const SharedSamples found = shared_samples(train, test);
   if (!found.are_remarkable()) return;
   log::shared_warning(

@@ -26,8 +26,9 @@ struct SharedSamples {
 // pixels, because only one rank reads them. Samples that cannot be read do not count.
 SharedSamples shared_samples(const Dataset& train, const Dataset& test);
 
-// Warns of a single class, of classes with no or one training sample, and of test samples that are also
-// training samples. path: data.path, for the messages.
+// Warns of a single class, of classes with no or one training sample, of images whose pixels are only 0 and
+// 1, of masks with one class beside ignored pixels, and of test samples that are also training samples. path:
+// data.path, for the messages.
 void tell_of_sets(const Dataset& train, const Dataset& test, const std::string& path);
 
 }  // namespace lockstep

@@ -181,6 +181,10 @@ TEST(Records, ImageFilesAreStoredUnchanged) {
   Bytes stored;
   EXPECT_EQ(records->read_stored(2, stored), 1);
   EXPECT_EQ(stored, bytes_in(folder.path() / "train/b/2.jpg"));
+  DatasetOptions gray{.path = folder.path() / "r", .images = {.channels = 1}};
+  const Bytes gray_record = read(*open_records(gray, Split::train), 0);
+  gray.path = folder.path().string();
+  EXPECT_EQ(gray_record, read(*open_image_folder(gray, Split::train), 0));
   // Packs the records again.
   pack_train(*records, folder.path() / "again", {.coding = ImageCoding::file});
   expect_same(*open_records({.path = folder.path() / "again"}, Split::train), *images);

@@ -105,7 +105,7 @@ std::vector<std::string> seeds() {
           kind(kTar | kMakeRight) + long_name,
           kind(0) + record,
           kind(kMakeRight) + record + record,
-          kind(kIndex) + Parts::of_text("LSINDEX3") + record};
+          kind(kIndex) + Parts::of_text("LSINDEX4") + record};
 }
 
 }  // namespace lockstep::fuzz

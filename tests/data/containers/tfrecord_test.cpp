@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -195,16 +196,24 @@ TEST(TfRecord, TheIndexIsReusedUntilTheFileChanges) {
   folder.write("train.tfrecord", as_bytes(image_example(red_jpeg(10), 1) + image_example(red_jpeg(20), 0)));
   EXPECT_EQ(opens(), std::pair(std::int64_t{2}, true));
   // An index with any damaged byte is made again.
-  for (std::uintmax_t at = 0; at < fs::file_size(index); ++at) {
-    Bytes bytes(static_cast<std::size_t>(fs::file_size(index)));
+  Bytes bytes(static_cast<std::size_t>(fs::file_size(index)));
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
     std::FILE* read = std::fopen(index.c_str(), "rb");
     ASSERT_EQ(std::fread(bytes.data(), 1, bytes.size(), read), bytes.size());
     std::fclose(read);
-    bytes[static_cast<std::size_t>(at)] ^= 1;
+    bytes[at] ^= 1;
     folder.write("train.tfrecord.lsindex", bytes);
     EXPECT_EQ(opens(), std::pair(std::int64_t{2}, true)) << at;
+    bytes[at] ^= 1;
   }
   EXPECT_EQ(opens(), std::pair(std::int64_t{2}, false));
+  // An index of version 3 may list records with several images, which the indexer refuses.
+  constexpr std::size_t kVersion = 7, kHeaderCrc = 44;
+  bytes[kVersion] = '3';
+  const std::uint32_t crc = crc32c({reinterpret_cast<const char*>(bytes.data()), kHeaderCrc});
+  std::memcpy(bytes.data() + kHeaderCrc, &crc, sizeof(crc));
+  folder.write("train.tfrecord.lsindex", bytes);
+  EXPECT_EQ(opens(), std::pair(std::int64_t{2}, true));
 }
 
 TEST(TfRecord, AnImageThatChangesAfterIndexingIsNamed) {

@@ -363,6 +363,14 @@ TEST_F(CsvTables, MayHaveSemicolonsAndDecimalCommas) {
   EXPECT_EQ(rows(*open()), expected);
 }
 
+TEST_F(CsvTables, FilesOfASplitHaveOneDecimalPoint) {
+  write("train-0.csv", "a;b;art\n1;2;rot\n3;4;blau\n");
+  write("train-1.csv", "a;b;art\n1,5;-2;rot\n");
+  EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1, 2}, 1}, {{3, 4}, 0}, {{1.5f, -2}, 1}}));
+  write("train-2.csv", "a;b;art\n2.5;1;rot\n");
+  expect_parts(error<DataError>(), {"/train-2.csv", "decimal points", "/train-1.csv", "decimal commas"});
+}
+
 TEST_F(CsvTables, AHeaderIsDetectedInTheFirstRow) {
   struct Case {
     std::string text;
@@ -445,6 +453,20 @@ TEST_F(CsvTables, AColumnThatRepeatsTheLabelIsReported) {
   };
   expect_parts(warning(1), {"column 3", "data.csv.ignore = \"3\""});
   EXPECT_EQ(warning(0), "");
+}
+
+// "x" and "y" may be coordinates.
+TEST_F(CsvTables, ALabelYBesideXIsReportedUnlessItIsLast) {
+  const auto warning = [&](const std::string& names) {
+    write("train.csv", names + "\n1,0,7\n2,1,8\n");
+    testing::internal::CaptureStderr();
+    open();
+    return lines_naming(testing::internal::GetCapturedStderr(), "warning");
+  };
+  expect_parts(warning("X,Y,kind"), {"column 2", "data.csv.label"});
+  for (const char* names : {"x,kind,y", "x1,y,kind", "x,y,label"}) EXPECT_EQ(warning(names), "") << names;
+  options_.csv.label = "y";
+  EXPECT_EQ(warning("x,y,kind"), "");
 }
 
 TEST_F(CsvTables, UnlabelledTestRowsAreReplacedByValidationRows) {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "data/batch_loader.h"
 #include "data/images/png.h"
+#include "data/sets/set_checks.h"
 #include "kernels/host_augmentation.h"
 #include "kernels/pixel_targets.h"
 #include "tests/data/images/png_chunks.h"
@@ -160,13 +161,39 @@ TEST_F(MaskFolder, MasksOfTwoClassesOfWhichOneIsIgnoredCauseAWarning) {
     testing::internal::CaptureStderr();
     DatasetOptions two = options();
     two.masks = {.classes = 2};
-    open_dataset(two, Split::train);
+    tell_of_sets(*open_dataset(two, Split::train), *open_dataset(options(), Split::test), two.path);
     return lines_naming(testing::internal::GetCapturedStderr(), "warning");
   };
-  expect_parts(warnings(), {"4 examined", "data.masks.ignore_index (255)"});
+  expect_parts(warnings(), {folder_.path().string(), "4 examined", "data.masks.ignore_index"});
   mask[4] = 1;
   write_bytes(folder_.path() / "train/masks/2.png", encode_png({6, 8, 1}, mask));
   EXPECT_EQ(warnings(), "");
+}
+
+// A tool that edits photos may keep the EXIF data of a photo in its mask.
+TEST_F(MaskFolder, AMaskIsTurnedAsItsExifDataSays) {
+  const auto put = [&](const char* kind, int image, MaskBytes png) {
+    insert_chunk(png, "eXIf", exif(6, true));
+    write_bytes(folder_.path() / fmt::format("train/{}/{}.png", kind, image), png);
+  };
+  for (int image = 0; image < 4; ++image) {
+    const MaskBytes values = mask_of(image);
+    put("images", image, encode_png({6, 8, 1}, values));
+    put("masks", image, encode_png_values(kPicture, values));
+  }
+  const auto train = open_dataset(options(), Split::train);
+  ASSERT_EQ(train->image_shape(), (ImageShape{.height = 8, .width = 6, .channels = 1}));
+  train->probe(1);
+  MaskBytes image(48), mask(48);
+  train->read(1, image);
+  train->read_mask(1, mask);
+  std::ranges::replace(image, std::uint8_t{9}, kIgnoredPixel);
+  EXPECT_EQ(mask, image);
+
+  DatasetOptions as_stored = options();
+  as_stored.images.exif_orientation = ExifOrientation::ignore;
+  open_dataset(as_stored, Split::train)->read_mask(1, mask);
+  EXPECT_NE(mask, image);
 }
 
 // A palette mask in which the values 0 and 1 have each other's colour.

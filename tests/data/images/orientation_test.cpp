@@ -103,14 +103,6 @@ TEST(Orientation, IsAppliedToReducedImages) {
   }
 }
 
-// Inserts a chunk after the first one.
-void insert_chunk(Bytes& png, const std::string& name, const Bytes& data) {
-  Bytes chunk;
-  append_chunk(chunk, name, data);
-  constexpr std::ptrdiff_t kFirstChunk = 8 + 25;
-  png.insert(png.begin() + kFirstChunk, chunk.begin(), chunk.end());
-}
-
 TEST(Orientation, IsReadFromTheExifChunkOfPngFiles) {
   const ImageShape stored{.height = 2, .width = 3, .channels = 1};
   Bytes png = encode_png(stored, Bytes{1, 2, 3, 4, 5, 6});

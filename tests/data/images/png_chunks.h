@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,14 @@ inline void append_chunk(Bytes& to, const std::string& name, const Bytes& data) 
   to.insert(to.end(), checked.begin(), checked.end());
   append_word(to,
               static_cast<std::uint32_t>(crc32(0, checked.data(), static_cast<unsigned>(checked.size()))));
+}
+
+// Inserts a chunk after the first one.
+inline void insert_chunk(Bytes& png, const std::string& name, const Bytes& data) {
+  Bytes chunk;
+  append_chunk(chunk, name, data);
+  constexpr std::ptrdiff_t kFirstEnd = 8 + 25;
+  png.insert(png.begin() + kFirstEnd, chunk.begin(), chunk.end());
 }
 
 }  // namespace lockstep

@@ -140,6 +140,27 @@ TEST(SetChecks, ClassesWithTooFewSamplesAreReported) {
   EXPECT_EQ(std::ranges::count(told(gap, test), '\n'), 2);
 }
 
+TEST(SetChecks, ImagesOfZerosAndOnesAreReported) {
+  const HeldImages test = held({200, 201});
+  expect_parts(told(held({0, 1, 0, 1}), test), {"warning", "/data/set", "4 examined", "255"});
+  for (const Bytes& pixels : {Bytes{0, 0, 0, 0}, Bytes{0, 1, 2, 1}}) EXPECT_EQ(told(held(pixels), test), "");
+}
+
+// A dataset of a user's program, whose masks mark the second class with the value that is ignored.
+class BinaryMasks final : public NumberedDataset {
+ public:
+  using NumberedDataset::NumberedDataset;
+  bool has_masks() const override { return true; }
+  void read_mask(std::int64_t, std::span<std::uint8_t> mask) const override {
+    std::ranges::fill(mask, std::uint8_t{0});
+    mask[1] = 255;
+  }
+};
+
+TEST(SetChecks, MasksOfOneClassAndIgnoredPixelsAreReported) {
+  expect_parts(told(BinaryMasks(9), held({200, 201})), {"warning", "/data/set", "8 examined", "0 to 8"});
+}
+
 // A dataset of a user's program.
 TEST(SetChecks, LabelsOutsideTheClassesAreNamed) {
   class WrongLabels final : public NumberedDataset {
