@@ -16,7 +16,7 @@ import record
 import suite
 import training_runs
 
-TOLD = re.compile(r"([\d,]+) images in ([\d.]+) s: ([\d,]+) images/s, busy (\d+) %")
+TOLD = re.compile(r"([\d,]+) images in ([\d.]+) s: ([\d,.]+) images/s, busy (\d+) %")
 
 
 def parse_arguments(arguments):
@@ -29,6 +29,14 @@ def parse_arguments(arguments):
     return parser.parse_args(arguments)
 
 
+def turn_of(output):
+    """What `lockstep predict` prints at its end. A rate below 10 has decimals."""
+    told = TOLD.search(output)
+    if not told:
+        raise training_runs.Failed("lockstep predict printed no rate")
+    return {"images": int(told[1].replace(",", "")), "images_per_second": float(told[3].replace(",", "")), "busy": int(told[4]) / 100}
+
+
 def examine(options, model, folder):
     export = folder / f"{model}.safetensors"
     settings = {"data.path": options.images, "model.name": model, "train.precision": "fp32", "train.steps": 20,
@@ -38,12 +46,10 @@ def examine(options, model, folder):
     turns = []
     for _ in range(options.turns):
         done = suite.execute([options.lockstep, "predict", export, options.images / "test", "--set", "kernels.choose=time"])
-        told = TOLD.search(training_runs.succeeded(done).output)
-        if not told:
-            raise training_runs.Failed("lockstep predict printed no rate")
-        turns.append({"images": int(told[1].replace(",", "")), "images_per_second": int(told[3].replace(",", "")), "busy": int(told[4]) / 100})
+        turns.append(turn_of(training_runs.succeeded(done).output))
     busy = statistics.median(turn["busy"] for turn in turns)
-    print(f"{model:<10} {statistics.median(turn['images_per_second'] for turn in turns):8,.0f} images/s, busy {100 * busy:.0f} %")
+    rate = statistics.median(turn["images_per_second"] for turn in turns)
+    print(f"{model:<10} {rate:8,.{0 if rate >= 10 else 2}f} images/s, busy {100 * busy:.0f} %")
     return {"model": model, "busy": busy, "turns": turns}
 
 

@@ -68,6 +68,10 @@ def quickstart_example(results):
     return "\n".join(["```", *lines, "```"])
 
 
+def threads_of(result):
+    return training_runs.counted(result["lockstep"][0]["options"]["threads"], "thread")
+
+
 def step(part, name):
     def row(results):
         result = results("cpu_suite").get(part)
@@ -86,7 +90,7 @@ def step(part, name):
         if "ratio" in result.get("direct", {}):
             text += f"; with `--kernels direct` {speed(result['direct'])} ({times(result['direct'], peer)})"
         return (f"training step of {name}, {image}, batch {result['batch']}, {result.get('precision', 'fp32')}, "
-                f"2 threads{', limited to AVX2' if result.get('instructions') == 'AVX2' else ''}", text, result)
+                f"{threads_of(result)}{', limited to AVX2' if result.get('instructions') == 'AVX2' else ''}", text, result)
     return row
 
 
@@ -114,7 +118,7 @@ def any_precision(model):
             return None
         precisions = ["bf16" if way.endswith("bf16") else "fp32" for way in (best["best"], best["pytorch"]["best"])]
         return (f"training step of `{model}`, {result['image']}x{result['image']}, batch {result['batch']}, fastest precision of each "
-                "side, 2 threads",
+                f"side, {threads_of(result)}",
                 f"{speed(best)} samples/s in {precisions[0]}; PyTorch {result['pytorch']['version'].split('+')[0]}, in turns: "
                 f"{speed(best['pytorch'])} in {precisions[1]} ({times(best, best['pytorch'])})", result)
     return row

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages of Lockstep's build and of the array more_packages.
-# Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root, sets cores, and limits the
-# compilers that `cmake --build` starts at once to those that fit into memory.
+# Sourced by quickstart.sh and the scripts in tests/; changes to the repository's root, sets cores and jobs, and limits
+# the compilers that `cmake --build` starts at once to those that fit into memory.
 set -euo pipefail
 unset CDPATH  # with it, cd may choose a folder of another clone
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -34,6 +34,14 @@ fi
 
 # nproc returns OMP_NUM_THREADS if it is set.
 cores=$(env -u OMP_NUM_THREADS nproc)
+started=$((cores + 2))  # ninja's default number of compilers, at most
+# A container may have less time than its cores (docker run --cpus): "QUOTA PERIOD" in microseconds, or "max PERIOD".
+# The other files are those of version 1 of control groups.
+quota=$(cat /sys/fs/cgroup/cpu.max 2>/dev/null || paste -d ' ' /sys/fs/cgroup/cpu/cpu.cfs_{quota,period}_us 2>/dev/null || true)
+if [[ $quota =~ ^([0-9]+)\ ([0-9]+)$ ]] && [ $((BASH_REMATCH[1] / BASH_REMATCH[2])) -lt "$cores" ]; then
+  cores=$((BASH_REMATCH[1] / BASH_REMATCH[2]))
+  [ $cores -gt 0 ] || cores=1
+fi
 
 # With 4 GiB per core, GCC collects garbage only above 1 GiB, which saves a tenth of the compile time.
 # A container may have less memory than the machine.
@@ -43,14 +51,16 @@ memory_limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/m
 if [[ $memory_limit =~ ^[0-9]+$ ]] && [ $((memory_limit >> 10)) -lt "${memory_kib:-0}" ]; then
   memory_kib=$((memory_limit >> 10))
 fi
-if [ "${memory_kib:-0}" -gt $((cores * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* ]]; then
+if [ "${memory_kib:-0}" -gt $((cores * 4 << 20)) ] && [[ ${CXX:-g++} != *clang* && ${CXXFLAGS:-} != *ggc-min-heapsize* ]]; then
   export CXXFLAGS="${CXXFLAGS:-} --param ggc-min-heapsize=1048576"
 fi
-# Compiling a unity batch takes up to about 1.5 GiB. By default ninja starts as many compilers as cores, plus two.
-fitting=$((memory_kib / (3 << 19)))
-if [ -n "$memory_kib" ] && [ $fitting -lt $((cores + 2)) ]; then
-  export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$((fitting > 0 ? fitting : 1))}
-fi
+# Compiling a unity batch takes up to about 1.5 GiB.
+compilers=$((cores + 2)) fitting=$((memory_kib / (3 << 19)))
+[ -z "$memory_kib" ] || [ $fitting -ge $compilers ] || compilers=$((fitting > 0 ? fitting : 1))
+[ $compilers -ge $started ] || export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$compilers}
+# The number of cores that compilers, tests or fuzzers can use at once with this memory.
+jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$cores}
+[ "$jobs" -lt "$cores" ] || jobs=$cores
 
 # Containers may start with a user ID that has no writable home folder; ccache then fails.
 if [ -z "${CCACHE_DIR:-}" ] && [ ! -w "${HOME:-/nonexistent}" ]; then export CCACHE_DIR=$PWD/build/ccache; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests, without jobs, which ends of a job random_faults.py accepts, what soak.py keeps of a part that ran, and how
-nodes.sh starts and ends."""
+"""Tests, without jobs, which ends of a job random_faults.py accepts, what soak.py keeps of a part that ran, how nodes.sh
+starts and ends, which clone faults.sh tests, and which cases machines.sh knows."""
 
 import contextlib
 import io
@@ -93,6 +93,25 @@ class Nodes(unittest.TestCase):
                                   env={"PATH": f"{folder}:/usr/bin:/bin"})
         self.assertEqual(done.returncode, 77, done.stderr)
         self.assertIn("namespaces cannot be made", done.stderr)
+
+
+class Faults(unittest.TestCase):
+    def test_another_clone_on_cdpath_is_not_tested(self):
+        with tempfile.TemporaryDirectory() as name:
+            (pathlib.Path(name) / "tests").mkdir()
+            mpirun = pathlib.Path(name) / "mpirun"
+            mpirun.write_text("#!/bin/sh\npwd\nexit 1\n")
+            mpirun.chmod(0o755)
+            done = subprocess.run(["tests/faults.sh"], cwd=HERE.parent, capture_output=True, text=True,
+                                  env={"PATH": f"{name}:/usr/bin:/bin", "CDPATH": name})
+        self.assertEqual(done.stdout, f"{HERE.parent}\n", done.stderr)
+
+
+class Machines(unittest.TestCase):
+    def test_an_unknown_case_is_refused(self):
+        done = subprocess.run([HERE / "machines.sh", "build/none", "true"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 64, done.stderr)
+        self.assertIn('unknown case "true"', done.stderr)
 
 
 if __name__ == "__main__":

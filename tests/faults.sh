@@ -6,6 +6,7 @@
 #
 #   tests/faults.sh [BUILD [KILLS [FAULTS]]]      default: build/cpu, 50, 200
 set -euo pipefail
+unset CDPATH  # with it, cd may choose a folder of another clone
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build/cpu} kills=${2:-50} faults=${3:-200}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_odls_base_sigkill_timeout=0

@@ -2,14 +2,26 @@
 # Runs one training on each of several kinds of machines, users and folders. Cases that this machine cannot
 # emulate are skipped by name.
 #
-#   tests/machines.sh [BUILD [CASE ..]]        default: build/cpu, all cases
+#   tests/machines.sh [BUILD] [CASE ..]        default: build/cpu, all cases
 set -uo pipefail
 unset CDPATH  # with it, cd may choose a folder of another clone
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=${1:-build/cpu}
-[ -x "$build/bin/lockstep" ] ||
-  { echo "tests/machines.sh: \"$build/bin/lockstep\" is missing; \"tests/run.sh cpu list\" builds it in build/cpu" >&2; exit 74; }
-build=$(realpath "$build")
+all=(root_in_a_container one_core user_that_is_not_root home_that_is_read_only small_shared_memory no_shared_memory
+  other_language install_that_was_moved folder_of_odd_name other_compiler)
+build=build/cpu
+if [ $# -gt 0 ] && [[ " ${all[*]} " != *" $1 "* ]]; then
+  build=$1
+  shift
+fi
+cases=("$@")
+[ $# -gt 0 ] || cases=("${all[@]}")
+for name in "${cases[@]}"; do
+  [[ " ${all[*]} " == *" $name "* ]] || { echo "tests/machines.sh: unknown case \"$name\"; allowed are ${all[*]}" >&2; exit 64; }
+done
+[ "${cases[*]}" = folder_of_odd_name ] || [ -x "$build/bin/lockstep" ] ||
+  { echo "tests/machines.sh: \"$build/bin/lockstep\" is missing; \"tests/run.sh cpu list\" builds it in build/cpu; cases are ${all[*]}" >&2
+    exit 74; }
+build=$(realpath -m "$build")  # folder_of_odd_name needs none
 program=$build/bin/lockstep
 work=$(mktemp -d) || exit 74
 trap 'rm -rf "$work"' EXIT
@@ -73,9 +85,6 @@ other_compiler() {
     bash -c 'train "$work/other/bin/lockstep"'
 }
 
-cases=("${@:2}")
-[ ${#cases[@]} -gt 0 ] || cases=(root_in_a_container one_core user_that_is_not_root home_that_is_read_only small_shared_memory
-  no_shared_memory other_language install_that_was_moved folder_of_odd_name other_compiler)
 failed=0
 for name in "${cases[@]}"; do
   code=0

@@ -18,7 +18,7 @@ check() {
   info=$("$build/bin/lockstep" info)
   echo "$info"
   [[ $info == *"$version"* ]] || { echo "tests/portability.sh: $build/bin/lockstep does not use $version; remove $build and run again" >&2; exit 70; }
-  ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$cores" -LE 'slow|timing'
+  ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$jobs" -LE 'slow|timing'
 }
 
 packages() {

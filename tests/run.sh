@@ -31,11 +31,11 @@ export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
 # run_tests PRESET [OPTION ..]: runs the tests and writes results and times to build/tests_PRESET.xml. Two at
-# once per core, because many tests mostly wait.
+# once per core (fewer with little memory), because many tests mostly wait.
 run_tests() {
   local options=("${@:2}")
   [ "${*: -1}" != list ] || options[-1]=-N
-  ctest --preset "$1" --no-tests=error -j $((2 * cores)) --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
+  ctest --preset "$1" --no-tests=error -j $((2 * jobs)) --output-junit "$PWD/build/tests_$1.xml" "${options[@]}"
 }
 
 # Runs tests with the label "timing" up to three times each. Prints and counts every failed run.
@@ -121,7 +121,7 @@ case $what in
   fuzz)
     CXXFLAGS='' build fuzz all  # clang does not accept GCC's flags (launch/setup.sh)
     printf '%s\n' config manifest kernel_cache safetensors image_folder idx cifar csv records containers watch metrics |
-      xargs -P "$cores" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
+      xargs -P "$jobs" -I TARGET tests/fuzz/run.sh TARGET "${2:-20}"
     ;;
   format)
     git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror

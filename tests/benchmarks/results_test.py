@@ -120,6 +120,12 @@ class Rows(unittest.TestCase):
         rows[1, "window"]["speed_over"] = {way: {"median": 5, "spread": [4, 6]} for way in ("mpi", "gloo")}
         self.assertEqual(readme_table.faster_than(rows, 1).count("5.00x"), 2)
 
+    def test_a_step_has_the_threads_of_its_result(self):
+        results = committed("cpu_suite")
+        results["step resnet18"]["lockstep"][0]["options"]["threads"] = 1
+        for row in (readme_table.step("step resnet18", "`resnet18`"), readme_table.any_precision("resnet18")):
+            self.assertTrue(row(lambda _: results)[0].endswith(", 1 thread"))
+
     def test_the_example_has_what_the_program_prints(self):
         epoch = {"epoch": 1, "busy": 0.941, "peak": 0.306, "train_loss": 0.14, "test_loss": 0.2131, "test_accuracy": 0.926,
                  "samples_per_second": 16772.4, "communication": {

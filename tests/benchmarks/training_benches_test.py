@@ -25,6 +25,7 @@ import idle_causes  # noqa: E402
 import idle_ladder  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
+import predict_rate  # noqa: E402
 import scaling_bench  # noqa: E402
 import suite  # noqa: E402
 import test_runs  # noqa: E402
@@ -72,6 +73,11 @@ class Runs(unittest.TestCase):
             training_runs.write_images(pathlib.Path(folder), train=3, test=2, side=5)
             self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").stat().st_size, 16 + 3 * 25)
             self.assertEqual((pathlib.Path(folder) / "t10k-labels-idx1-ubyte").read_bytes()[8:], b"\0\1")
+
+    def test_predict_rate_reads_small_and_large_rates(self):
+        for told, rate in (("0.25", 0.25), ("3.4", 3.4), ("15", 15), ("1,234", 1234)):
+            self.assertEqual(predict_rate.turn_of(f"103 images in 9.50 s: {told} images/s, busy 5 %"),
+                             {"images": 103, "images_per_second": rate, "busy": 0.05})
 
     def test_programs_may_start_mpirun_as_root(self):
         with mock.patch.dict(os.environ, {"KEPT": "1"}):
