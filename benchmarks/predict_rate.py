@@ -30,7 +30,8 @@ def parse_arguments(arguments):
 
 
 def turn_of(output):
-    """What `lockstep predict` prints at its end. A rate below 10 has decimals."""
+    """The number of images, their rate and the busy share, as `lockstep predict` prints them at its end. A
+    rate below 10 has decimals."""
     told = TOLD.search(output)
     if not told:
         raise training_runs.Failed("lockstep predict printed no rate")
