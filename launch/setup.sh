@@ -34,7 +34,7 @@ fi
 
 # nproc returns OMP_NUM_THREADS if it is set.
 cores=$(env -u OMP_NUM_THREADS nproc)
-started=$((cores + 2))  # ninja's default number of compilers, at most
+ninja_starts=$((cores + 2))  # compilers at once, without a limit
 # A container may have less time than its cores (docker run --cpus): "QUOTA PERIOD" in microseconds, or "max PERIOD".
 # The other files are those of version 1 of control groups.
 quota=$(cat /sys/fs/cgroup/cpu.max 2>/dev/null || paste -d ' ' /sys/fs/cgroup/cpu/cpu.cfs_{quota,period}_us 2>/dev/null || true)
@@ -57,7 +57,7 @@ fi
 # Compiling a unity batch takes up to about 1.5 GiB.
 compilers=$((cores + 2)) fitting=$((memory_kib / (3 << 19)))
 [ -z "$memory_kib" ] || [ $fitting -ge $compilers ] || compilers=$((fitting > 0 ? fitting : 1))
-[ $compilers -ge $started ] || export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$compilers}
+[ $compilers -ge $ninja_starts ] || export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$compilers}
 # The number of cores that compilers, tests or fuzzers can use at once with this memory.
 jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$cores}
 [ "$jobs" -lt "$cores" ] || jobs=$cores

@@ -3,8 +3,8 @@
 // StepAgreement: agrees between steps, at almost no cost, on requests that any rank may have. The numbers of
 // a step are sent after its last gradients and read after the next step, when they have arrived: no rank
 // waits, and all ranks read the same values after the same step. If steps are short, ranks exchange only
-// after every few steps, at most about every 20 ms. The batches of an evaluation count separately: some
-// hundred of them may take as long as one step.
+// after every few steps, at most about every 20 ms. The batches of an evaluation count separately:
+// hundreds of them may take as long as one step.
 #pragma once
 
 #include <array>

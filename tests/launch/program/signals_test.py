@@ -46,7 +46,8 @@ SETTINGS = {"data.format": "synthetic", "data.synthetic.height": 8, "data.synthe
             "run.monitor_seconds": 0, "run.log_every": 1, "run.grace_seconds": GRACE}
 # Seconds that mpirun waits between SIGCONT, SIGTERM and SIGKILL to its ranks, even if the ranks have ended. The first
 # number is for signals that make mpirun end its ranks. On a busy machine a checkpoint takes longer: ranks that mpirun
-# may have killed must only resume. The second is for a rank that ends: the other one has saved or cannot save.
+# may have killed must only resume. The second is for ranks that end by themselves: when one has ended, its peer has
+# saved its part or has nothing to save.
 KILL_AFTER, KILL_AFTER_END = 3, 2
 # mpirun forwards no output while it waits, so the ranks' standard error goes to a separate file.
 RANKS_LOG = "ranks_log"
