@@ -16,7 +16,7 @@
 #include "comm/communicator.h"
 #include "comm/world.h"
 #include "core/device.h"
-#include "launch/program/devices/processor_quota.h"
+#include "core/system/processor_quota.h"
 
 namespace lockstep {
 

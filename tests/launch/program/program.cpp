@@ -22,7 +22,7 @@
 #include "core/files/file_text.h"
 #include "core/files/safetensors.h"
 #include "core/random.h"
-#include "core/system/control_groups.h"
+#include "core/system/processor_quota.h"
 
 namespace lockstep {
 namespace {
@@ -68,17 +68,12 @@ class OwnFolders {
   TemporaryFolder folder_{"program"};
 };
 
-// The cores that this process may use: of its affinity, limited by the CPU quotas of its control groups
-// (version 2: "QUOTA PERIOD" or "max PERIOD").
+// The cores that this process may use: of its affinity, limited by the CPU quotas of its control groups.
 std::size_t granted_cores() {
   cpu_set_t usable = {};
   sched_getaffinity(0, sizeof(usable), &usable);
   double cores = CPU_COUNT(&usable);
-  for (const std::filesystem::path& group : control_groups("cpu")) {
-    std::ifstream file(group / "cpu.max");
-    double quota = 0, period = 0;
-    if (file >> quota >> period) cores = std::min(cores, quota / period);
-  }
+  for (const ProcessorQuota& quota : processor_quotas()) cores = std::min(cores, quota.cores);
   return static_cast<std::size_t>(std::max(1.0, cores));
 }
 

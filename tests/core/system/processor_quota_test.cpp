@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CPU quotas in the form that systems and containers show them, in simulated file trees.
-#include "launch/program/devices/processor_quota.h"
+#include "core/system/processor_quota.h"
 
 #include <gtest/gtest.h>
 

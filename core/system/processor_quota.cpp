@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch/program/devices/processor_quota.h"
+#include "core/system/processor_quota.h"
 
 #include <algorithm>
 #include <fstream>
