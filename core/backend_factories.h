@@ -16,8 +16,8 @@ namespace lockstep::detail {
 
 std::unique_ptr<StreamBackend> make_cpu_stream(StreamUse use);
 std::unique_ptr<EventBackend> make_cpu_event();
-// Returns zeroed memory; release it with std::free. Throws MemoryError.
-void* allocate_cpu(std::size_t bytes);
+// Returns memory, zeroed unless it is untouched; release it with std::free. Throws MemoryError.
+void* allocate_cpu(std::size_t bytes, MemoryKind kind);
 // root: of the file system, for tests.
 std::size_t available_cpu_memory(const std::filesystem::path& root = "/");
 

@@ -123,7 +123,8 @@ Network::Network(const Graph& graph, const NetworkOptions& options)
   head_ = graph.head().name;
   place_parameters();
   place_state();
-  activation_arena_ = Buffer(plan_.arena.bytes, options_.device);
+  activation_arena_ = Buffer(plan_.arena.bytes, options_.device,
+                             options_.computes ? MemoryKind::device : MemoryKind::untouched);
   loss_ = Buffer(sizeof(LossSums), options_.device);
   const std::int64_t rows = input_.batch * rows_per_sample();
   loss_scratch_ = Buffer(backend_.loss_scratch_bytes(rows), options_.device);

@@ -53,6 +53,8 @@ struct NetworkOptions {
   int batch_norm_ranks = 1;
   // The choices of kernels; missing ones are made and added. Null: the first candidate of each.
   KernelChoices* choices = nullptr;
+  // False for a network that is only described: it cannot compute, and activations take no memory of a CPU.
+  bool computes = true;
 };
 
 // Bytes.

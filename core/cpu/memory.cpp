@@ -74,7 +74,7 @@ std::size_t detail::available_cpu_memory(const std::filesystem::path& root) {
   return std::min(kib == kUnlimited ? kUnlimited : kib * 1024, control_group_room(root));
 }
 
-void* detail::allocate_cpu(std::size_t bytes) {
+void* detail::allocate_cpu(std::size_t bytes, MemoryKind kind) {
   // Large blocks are mapped separately and return to the system when freed. By default glibc raises this
   // threshold after every large free, and memory that only the kernel timings needed would stay resident.
   static const bool fixed = mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge)) != 0;
@@ -89,6 +89,7 @@ void* detail::allocate_cpu(std::size_t bytes) {
     throw MemoryError(fmt::format("{}: out of memory: allocation of {} bytes failed, {} bytes are available",
                                   to_string(Device{}), bytes, available_cpu_memory()));
   }
+  if (kind == MemoryKind::untouched) return data;
   // With small pages the first touch of a large arena takes longer than planning its contents. If the system
   // refuses huge pages, allocation is slower but correct.
   if (bytes >= kLarge) madvise(data, align_up(bytes, alignment), MADV_HUGEPAGE);

@@ -22,7 +22,7 @@ bool is_host_memory(Device device) { return device.kind == DeviceKind::cpu; }
 Buffer::Buffer(std::size_t bytes, Device device, MemoryKind kind) : bytes_(bytes), device_(device) {
   if (bytes == 0) return;
   if (device.kind == DeviceKind::cpu) {
-    data_ = static_cast<std::byte*>(detail::allocate_cpu(bytes));
+    data_ = static_cast<std::byte*>(detail::allocate_cpu(bytes, kind));
     release_ = &std::free;
     return;
   }

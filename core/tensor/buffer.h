@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffer: owns memory on a device; a Tensor is a view into one. Memory is zeroed and aligned to kAlignment.
-// The destructor frees it: no work may still use the memory then.
+// Buffer: owns memory on a device; a Tensor is a view into one. Memory is zeroed, unless it is untouched, and
+// aligned to kAlignment. The destructor frees it: no work may still use the memory then.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,7 @@ constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlign
 enum class MemoryKind {
   device,       // plain memory of the device
   pinned_host,  // host memory the device can copy from asynchronously; plain memory on the CPU
+  untouched,    // as `device`, for code that needs addresses only: a CPU's pages are not used, nor zeroed
 };
 
 // Bytes that can still be allocated. On a GPU: the memory that the driver reports as free. On the CPU: the

@@ -88,5 +88,17 @@ TEST(Extremes, ResidentMemoryEqualsThePlan) {
   EXPECT_LT(taken, 1.1 * planned);
 }
 
+TEST(Extremes, ActivationsOfADescribedNetworkTakeNoMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep shadow memory and freed memory";
+#endif
+  Graph graph({.batch = 64, .height = 32, .width = 32, .channels = 3, .classes = 10});
+  build_network(graph, {.name = "resnet18"});
+  const auto before = static_cast<double>(resident_bytes());
+  const Network network(graph, {.computes = false});
+  EXPECT_LT(static_cast<double>(resident_bytes()) - before,
+            0.5 * static_cast<double>(network.memory().activations));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -138,8 +138,9 @@ void print_plan(TrainingSetup& training, const Config& config, const Communicato
   print_memory(training, communicator);
   print_buckets(training, config, communicator.size());
   BatchLoader& loader = training.train_loader();
-  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} steps per epoch, {}",
-                           training.train_set().size(), loader.global_batch(), loader.steps_in_epoch(0),
+  print_fitted(fmt::format("batches\n  {} samples, global batch {}, {} per epoch, {}",
+                           training.train_set().size(), loader.global_batch(),
+                           counted(loader.steps_in_epoch(0), "step"),
                            counted(config.trainer.epochs, "epoch")));
 }
 
@@ -160,9 +161,8 @@ int plan(PlanRun& run, const Command& command, World& world) {
     if (first && flags.ranks > 0) simulation.emplace(flags, *config);
   });
   if (estimates) return exit_code::done;
-  TrainingSetup& training =
-      run.training.emplace(*config, world, communicator,
-                           TrainingSetup::Options{.registry = command.registry, .reads_images = false});
+  TrainingSetup& training = run.training.emplace(
+      *config, world, communicator, TrainingSetup::Options{.registry = command.registry, .computes = false});
   print_ranks(communicator, world, training);
   if (first) print_plan(training, *config, communicator);
   run_agreed(communicator, [&] {

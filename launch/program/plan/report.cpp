@@ -33,7 +33,7 @@ std::pair<BucketMib, StepPrediction> best_buckets(StepModel model, const Cluster
 }
 
 std::string row_text(const StepPrediction& row) {
-  return fmt::format("  {:>6}  {:>5}  {:>8.1f}  {:>8.1f} to {:<8.1f}  {:>7.1f}  {:>9.0f}  {:>6.1f}",
+  return fmt::format("  {:>6}  {:>5}  {:>8.1f}  {:>8.1f} to {:<8.1f}  {:>10.1f}  {:>9.0f}  {:>6.1f}",
                      row.ranks, row.nodes, row.seconds * 1e3, row.low_seconds * 1e3, row.high_seconds * 1e3,
                      row.exposed_seconds * 1e3, row.samples_per_second, row.efficiency * 100);
 }
@@ -156,8 +156,8 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
   const StepPrediction& asked = report.rows.back();
   lines.push_back(fmt::format("predicted steps, up to {} on {}", counted(asked.ranks, "rank"),
                               counted(asked.nodes, "node")));
-  lines.push_back(fmt::format("  {:>6}  {:>5}  {:>8}  {:^20}  {:>7}  {:>9}  {:>6}", "ranks", "nodes",
-                              "step ms", "8 in 10 steps", "exposed", "samples/s", "eff. %"));
+  lines.push_back(fmt::format("  {:>6}  {:>5}  {:>8}  {:^20}  {:>10}  {:>9}  {:>6}", "ranks", "nodes",
+                              "step ms", "8 in 10 steps", "exposed ms", "samples/s", "eff. %"));
   for (const StepPrediction& row : report.rows) lines.push_back(row_text(row));
   lines.emplace_back("knee");
   if (report.knee == 0)

@@ -31,7 +31,8 @@ void require_possible(const SimulationFlags& flags) {
   if (flags.device_step.empty()) {
     throw UsageError(
         "--ranks needs --device-step FILE, the trace of a run with one rank; make it with lockstep train "
-        "CONFIG --trace FILE, or give the time of a step of one device, as in --device-step 19.5ms");
+        "CONFIG --trace FILE, or give the time of a step of one device, as in --device-step 19.5ms. To plan "
+        "ranks on this machine, start lockstep plan with mpirun");
   }
   if (flags.nodes > flags.ranks || flags.ranks % flags.nodes != 0) {
     throw UsageError(fmt::format(

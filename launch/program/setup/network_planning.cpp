@@ -78,6 +78,7 @@ NetworkOptions NetworkPlanning::options() {
 NetworkOptions NetworkPlanning::open_options() {
   NetworkOptions options = network_options(config_, device_);
   options.choices = &kernels_;
+  options.computes = computes_;
   if (config_.model.sync_batch_norm) options.batch_norm_ranks = ranks_;
   return options;
 }

@@ -46,6 +46,8 @@ class NetworkPlanning {
   // The choice of this object, or of another rank's.
   const Recompute& recompute();
   void set_recompute(const Recompute& recompute) { recompute_ = recompute; }
+  // From now on planned networks are only described: NetworkOptions::computes.
+  void only_describe() { computes_ = false; }
   // Settings that would reduce memory() and are not set yet.
   std::vector<MemoryRemedy> remedies() const;
   // Reuses an earlier run's kernels (its choices()) where this machine has them. The same text on every rank.
@@ -71,6 +73,7 @@ class NetworkPlanning {
   KernelChoices kernels_;
   std::optional<Recompute> recompute_;  // empty: to be chosen
   std::map<std::string, KernelChoice> preferred_;
+  bool computes_ = true;
   bool warned_ = false;
   Graph graph_;
 };

@@ -37,15 +37,17 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   run_agreed(host, [&] {
     data_.emplace(config_, registry_.formats, world, choice.device, threads, options.datasets);
   });
-  if (options.datasets.train == nullptr) prepare_data(world, choice, options.reads_images);
+  if (options.datasets.train == nullptr) prepare_data(world, choice, options.computes);
   run_agreed(host, [&] { data_->make_loaders(world); });
   run_agreed(host, [&] {
     prepare_plan(world, choice);
+    if (!options.computes) planning_->only_describe();
     if (options.trains) planning_->require_batch_norm_values(train_set().size());
     if (!options.kernels.empty()) planning_->prefer(options.kernels);
   });
   if (config_.network.recompute.is_open()) choose_recompute(world);
-  if (config_.device.memory_gib > 0) run_agreed(host, [&] { budget_->require(); });
+  // Memory that is not touched does not run out.
+  if (config_.device.memory_gib > 0 || !options.computes) run_agreed(host, [&] { budget_->require(); });
   network_ = planning_->plan(host, *budget_);
   if (config_.device.memory_gib > 0) keep_to_limit(world);
   planned_codec_bytes_ = planned_codec_need(config_, registry_, world, network_->memory());

@@ -36,9 +36,9 @@ class TrainingSetup {
     bool trace = false;        // record a timeline
     std::string kernels = {};  // kernels to reuse: see NetworkPlanning::prefer(); empty: none
     Registry registry = {};
-    Datasets datasets = {};    // shared with another training on the same data; null: opens and compares them
-    bool reads_images = true;  // false: allocates sets on the device without reading them
-    bool trains = true;        // false: accepts batches in which batch norm cannot be trained
+    Datasets datasets = {};  // shared with another training on the same data; null: opens and compares them
+    bool computes = true;    // false: reads no images and does not touch a CPU's activations
+    bool trains = true;      // false: accepts batches in which batch norm cannot be trained
   };
   TrainingSetup(const Config& config, World& world, Communicator& host, const Options& options);
   TrainingSetup(TrainingSetup&&) = delete;  // members refer to each other
