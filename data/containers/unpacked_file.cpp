@@ -2,6 +2,7 @@
 #include "data/containers/unpacked_file.h"
 
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <system_error>
 #include <vector>
@@ -48,10 +49,54 @@ class UnpackingLock {
   int descriptor_;
 };
 
-void unpack(const fs::path& from, const fs::path& to) {
+// A file that gets its name when it is complete: the system removes it if the process is killed before.
+class UnnamedFile {
+ public:
+  explicit UnnamedFile(const fs::path& path)
+      : path_(path),
+        descriptor_(open((path.parent_path() / ".").c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666)) {}
+  ~UnnamedFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  UnnamedFile(const UnnamedFile&) = delete;
+  UnnamedFile& operator=(const UnnamedFile&) = delete;
+
+  // False on a file system without such files, for example NFS.
+  bool is_open() const { return descriptor_ >= 0; }
+
+  // Throws IoError, as commit() does.
+  void write(const char* data, std::size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t written = ::write(descriptor_, data, bytes);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail(errno);
+      data += written;
+      bytes -= static_cast<std::size_t>(written);
+    }
+  }
+
+  // Returns false if the system cannot give the file its name.
+  bool commit() {
+    if (fsync(descriptor_) != 0) fail(errno);
+    const std::string unnamed = fmt::format("/proc/self/fd/{}", descriptor_);
+    std::error_code error;
+    return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0 ||
+           fs::is_regular_file(path_, error);  // another process was faster
+  }
+
+ private:
+  [[noreturn]] void fail(int error) const {
+    throw IoError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error)));
+  }
+
+  fs::path path_;
+  int descriptor_;
+};
+
+template <typename File>
+void unpack_into(File& unpacked, const fs::path& from) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> packed(gzopen(from.c_str(), "rb"), &gzclose);
   if (packed == nullptr) throw IoError(fmt::format("{}: cannot be read", from.string()));
-  AtomicFile unpacked(to);
   std::vector<char> piece(std::size_t{1} << 20);
   int bytes = 0;
   while ((bytes = gzread(packed.get(), piece.data(), static_cast<unsigned>(piece.size()))) > 0)
@@ -62,7 +107,16 @@ void unpack(const fs::path& from, const fs::path& to) {
   if (error == Z_ERRNO) throw Error(exit_code::io, fmt::format("cannot read {}", reason));
   if (error != Z_OK)
     throw DataError(fmt::format("{}: the gzip file is damaged or truncated: {}", from.string(), reason));
-  unpacked.commit();
+}
+
+void unpack(const fs::path& from, const fs::path& to) {
+  if (UnnamedFile unnamed(to); unnamed.is_open()) {
+    unpack_into(unnamed, from);
+    if (unnamed.commit()) return;
+  }
+  AtomicFile named(to);
+  unpack_into(named, from);
+  named.commit();
 }
 
 }  // namespace

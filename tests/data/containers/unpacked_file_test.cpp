@@ -3,14 +3,20 @@
 
 #include <barrier>
 #include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "data/formats/readable_file.h"
@@ -46,6 +52,24 @@ TEST(UnpackedFile, OneOfManyCallersUnpacks) {
     files.insert(status.st_ino);
   }
   EXPECT_EQ(files.size(), 1u) << "several callers unpacked the file";
+}
+
+TEST(UnpackedFile, AKilledProcessLeavesNothing) {
+  const TemporaryFolder folder;
+  const std::filesystem::path packed = folder.path() / "train.tar.gz";
+  folder.write("train.tar.gz", gzip(Bytes(std::size_t{4} << 20, 7)));
+  const int unnamed = ::open(folder.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "needs a file system with O_TMPFILE";
+  ::close(unnamed);
+  const auto unpack_until_killed = [&] {
+    std::signal(SIGXFSZ, [](int) { std::raise(SIGKILL); });
+    const rlimit half = {.rlim_cur = 2 << 20, .rlim_max = 2 << 20};
+    setrlimit(RLIMIT_FSIZE, &half);
+    unpacked_file(packed);
+  };
+  EXPECT_EXIT(unpack_until_killed(), testing::KilledBySignal(SIGKILL), "");
+  const std::filesystem::directory_iterator files(folder.path());
+  EXPECT_EQ(std::distance(files, std::filesystem::directory_iterator()), 1) << "the packed file is not alone";
 }
 
 TEST(UnpackedFile, AFailedReadIsNotDamage) {
