@@ -69,7 +69,7 @@ class RowReader {
       } else if (columns.names != rows.columns.names || columns.features != rows.columns.features) {
         throw different_columns(file.name(), rows.name);
       }
-      if (dialect.has_fractions) settle_decimal_point(rows, file.name(), dialect);
+      if (shows_decimal_point(first, columns)) settle_decimal_point(rows, file.name(), dialect);
       ++rows.files;
       const std::size_t wanted = cells.size();
       for (bool there = columns.names.empty() || file.next(cells); there; there = file.next(cells)) {
@@ -143,6 +143,19 @@ class RowReader {
     const fs::path* file;
     std::int64_t line;
   };
+
+  // Returns true if a number of the features has the decimal point of their dialect. Labels may be "1.2" in
+  // tables with decimal commas.
+  static bool shows_decimal_point(const std::vector<Cells>& rows, const CsvColumns& columns) {
+    CsvDialect other = columns.dialect;
+    other.decimal_comma = !other.decimal_comma;
+    return std::ranges::any_of(rows, [&](const Cells& row) {
+      return std::ranges::any_of(columns.features, [&](std::size_t column) {
+        return column < row.size() && number_of_cell(row[column], columns.dialect) &&
+               !number_of_cell(row[column], other);
+      });
+    });
+  }
 
   // Numbers of files with different decimal points are ambiguous: "1.234" may mean 1234.
   static void settle_decimal_point(Rows& rows, const std::string& file, const CsvDialect& dialect) {

@@ -113,7 +113,6 @@ CsvDialect dialect_of(const fs::path& path, CsvDelimiter wanted) {
     if ((is_table && share > most) || wanted == delimiter) {
       most = share;
       best = character != ',' && commas > points ? with_commas : with_points;
-      best.has_fractions = best.decimal_comma || points > commas;
     }
   }
   return best;

@@ -60,7 +60,6 @@ class CsvFile {
 struct CsvDialect {
   char delimiter = ',';
   bool decimal_comma = false;  // "1,5", and no number has a point; only if the delimiter is not a comma
-  bool has_fractions = false;  // false: the first rows do not show the decimal point
 };
 // Guesses from the first rows: the delimiter that gives rows of equal length, at least two cells, with the
 // largest share of numbers; a comma if none does. wanted: data.csv.delimiter.

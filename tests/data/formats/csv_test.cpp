@@ -367,6 +367,8 @@ TEST_F(CsvTables, FilesOfASplitHaveOneDecimalPoint) {
   write("train-0.csv", "a;b;art\n1;2;rot\n3;4;blau\n");
   write("train-1.csv", "a;b;art\n1,5;-2;rot\n");
   EXPECT_EQ(rows(*open()), (std::vector<Row>{{{1, 2}, 1}, {{3, 4}, 0}, {{1.5f, -2}, 1}}));
+  write("train-2.csv", "a;b;art\n5;6;1.2\n");  // a label is not a number
+  EXPECT_EQ(rows(*open()).size(), 4u);
   write("train-2.csv", "a;b;art\n2.5;1;rot\n");
   expect_parts(error<DataError>(), {"/train-2.csv", "decimal points", "/train-1.csv", "decimal commas"});
 }
