@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -33,6 +35,11 @@ void write_new(const std::string& path, const std::string& text) {
   throw IoError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
 }
 
+// About ten images, but at most half of them.
+double share_to_test(std::int64_t images) {
+  return std::clamp(std::round(100 / static_cast<double>(images)) / 10, 0.1, 0.5);
+}
+
 int run_init(const Command& command) {
   if (launched_rank() != 0) return exit_code::done;
   const std::filesystem::path folder =
@@ -41,15 +48,22 @@ int run_init(const Command& command) {
   const std::string output = command.output.empty() ? name + ".toml" : command.output;
 
   DatasetOptions options{.format = "image_folder", .path = folder};
-  std::unique_ptr<Dataset> train = open_dataset(options, Split::train);
+  std::unique_ptr<Dataset> train = open_dataset(options, Split::train), test;
   options.resize.size = size_for(*train);
-  if (options.resize.size > 0) {
+  try {
+    test = open_dataset(options, Split::test);
+  } catch (const Error& error) {
+    options.validation_share = share_to_test(train->size());
+    log::warning("{}; {} sets data.validation_share = {}", error.what(), output, options.validation_share);
+  }
+  if (options.resize.size > 0 || test == nullptr) {
     const log::Quiet quiet;  // the first opening logged about the same files
     train = open_dataset(options, Split::train);
+    if (test == nullptr) test = open_dataset(options, Split::test);
   }
-  const std::unique_ptr<Dataset> test = open_dataset(options, Split::test);
   ImageSummary summary = summarize(*train);
   summary.resized = options.resize.size > 0;
+  summary.validation_share = options.validation_share;
   write_new(output, starter_config(summary, folder, name));
   const std::string shown =
       output.find('/') == std::string::npos && !output.ends_with(".toml") ? "./" + output : output;

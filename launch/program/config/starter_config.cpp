@@ -39,6 +39,12 @@ std::int64_t starter_epochs(std::int64_t steps_per_epoch) {
   return std::clamp<std::int64_t>(kSteps / steps_per_epoch, 15, 100);
 }
 
+std::string test_part(const ImageSummary& summary) {
+  if (summary.validation_share == 0) return "";
+  return fmt::format("validation_share = {}  # this share of the training images is used for testing only\n",
+                     summary.validation_share);
+}
+
 // The augmentation keys of [data], before horizontal_flip.
 std::string augmentation(const ImageSummary& summary) {
   if (summary.resized) {
@@ -120,7 +126,7 @@ name = {}  # other networks: lockstep keys
 [data]
 format = "image_folder"
 path = {}
-# Measured over the images, for pixels in [0, 1].
+{}# Measured over the images, for pixels in [0, 1].
 mean = [{}]
 deviation = [{}]
 {}horizontal_flip = {}
@@ -145,7 +151,7 @@ dir = {}
 )",
       summary.images, summary.classes, shape.width, shape.height, colour ? "colour" : "gray",
       detail::quoted(std::max(shape.height, shape.width) <= kSmallHeight ? "resnet20" : "resnet18"),
-      detail::quoted(folder.string()), fmt::join(rounded(summary.mean), ", "),
+      detail::quoted(folder.string()), test_part(summary), fmt::join(rounded(summary.mean), ", "),
       fmt::join(rounded(summary.deviation), ", "), augmentation(summary), colour, batch,
       starter_epochs(std::max<std::int64_t>(summary.images / batch, 1)), detail::quoted("runs/" + run_name));
 }

@@ -16,7 +16,8 @@ struct ImageSummary {
   std::int64_t images = 0;
   std::int64_t classes = 0;
   ImageShape shape;
-  bool resized = false;  // to that shape, as the images differ in size
+  bool resized = false;         // to that shape, as the images differ in size
+  double validation_share = 0;  // of the training images, if there are no test images
   // By channel, over a sample of the images, with pixels in [0, 1].
   std::vector<double> mean;
   std::vector<double> deviation;

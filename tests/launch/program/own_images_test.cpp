@@ -102,6 +102,16 @@ TEST(OwnImages, InitOfOneImageSuggestsOneRank) {
   expect_parts(written.output, {" train flowers.toml\n"});
 }
 
+TEST(OwnImages, InitWithoutTestImagesTestsWithSomeOfTheOthers) {
+  const OwnImages images(2, 40, 16);
+  std::filesystem::remove_all(images.path("flowers/test"));
+  const ProgramResult written = run_shell(images.here("init flowers"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  expect_parts(text_of(images.path("flowers.toml")), {"validation_share = 0.1"});
+  const ProgramResult planned = run_shell(images.here("plan flowers.toml") + kQuick);
+  EXPECT_EQ(planned.exit_code, 0) << planned.output;
+}
+
 // Images of different sizes are opened twice.
 TEST(OwnImages, InitWarnsOnce) {
   const OwnImages images(2, 1, 16);
