@@ -62,7 +62,8 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiSession> session, Placement placem
 }
 
 void MpiTransport::connect_node() {
-  MPI_CHECK(MPI_Comm_split(world_comm_, placement_.node, rank(), &node_comm_));
+  node_comm_ = world_comm_;
+  if (placement_.nodes > 1) MPI_CHECK(MPI_Comm_split(world_comm_, placement_.node, rank(), &node_comm_));
   node_.emplace(node_comm_, allocations_, node_staging_bytes(placement_), place());
   if (placement_.nodes == 1) in_node_.emplace(*node_);
   sources_.resize(static_cast<std::size_t>(node_->size()));
@@ -88,6 +89,7 @@ MpiTransport::~MpiTransport() {
   const std::lock_guard lock(session_->mutex);
   if (node_) session_->windows.push_back(node_->window());
   for (auto& window : allocations_) session_->windows.push_back(std::move(window));
+  if (node_comm_ == world_comm_) node_comm_ = MPI_COMM_NULL;  // is freed once
   for (MPI_Comm communicator : {peers_comm_, node_comm_, world_comm_}) {
     if (communicator != MPI_COMM_NULL) session_->communicators.push_back({number_, communicator});
   }
@@ -113,8 +115,8 @@ bool MpiTransport::windows_fit(std::size_t bytes) {
 std::shared_ptr<void> MpiTransport::allocate(std::size_t bytes) {
   if (!node_) return nullptr;
   free_unheld(allocations_, place());
+  // It returns after all ranks have arrived, so MPI's own calls, which have no time limit, wait for none.
   if (!windows_fit(bytes)) return nullptr;
-  meet_all(node_comm_, place(), "the ranks of its node, to allocate memory");
   auto window = std::make_shared<NodeWindow>(node_comm_, std::max(bytes, kAlignment));
   window->set_id(allocated_++);
   allocations_.push_back(window);

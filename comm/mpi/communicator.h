@@ -67,7 +67,7 @@ class MpiTransport final : public HostTransport {
   Placement placement_;
   std::uint64_t number_;
   MPI_Comm world_comm_ = MPI_COMM_NULL;
-  MPI_Comm node_comm_ = MPI_COMM_NULL;
+  MPI_Comm node_comm_ = MPI_COMM_NULL;  // world_comm_ if all ranks are on one node
   MPI_Comm peers_comm_ = MPI_COMM_NULL;
   std::optional<MpiExchange> world_;
   std::vector<std::shared_ptr<NodeWindow>> allocations_;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -96,21 +97,25 @@ struct Neighbourhood {
   int shares_memory = 1;  // with all ranks of its machine; 0: it does not
 };
 
+// A rank of one machine, and the device of the /dev/shm that it sees.
+struct Member {
+  std::uint64_t rank;
+  std::uint64_t device;
+};
+
 Neighbourhood find_neighbourhood(int rank, int ranks_per_node) {
   MPI_Comm shared = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared));
   std::array<int, 2> place = {0, 1};  // rank and size among those that share memory
   MPI_CHECK(MPI_Comm_rank(shared, &place[0]));
   MPI_CHECK(MPI_Comm_size(shared, &place[1]));
-  std::vector<int> members(static_cast<std::size_t>(place[1]));
-  MPI_CHECK(MPI_Allgather(&rank, 1, MPI_INT, members.data(), 1, MPI_INT, shared));
-  const std::uint64_t device = shared_memory_device();
-  std::vector<std::uint64_t> devices(members.size());
-  MPI_CHECK(MPI_Allgather(&device, 1, MPI_UINT64_T, devices.data(), 1, MPI_UINT64_T, shared));
+  const Member mine = {.rank = static_cast<std::uint64_t>(rank), .device = shared_memory_device()};
+  std::vector<Member> members(static_cast<std::size_t>(place[1]));
+  MPI_CHECK(MPI_Allgather(&mine, 2, MPI_UINT64_T, members.data(), 2, MPI_UINT64_T, shared));
   MPI_CHECK(MPI_Comm_free(&shared));
   const int first = ranks_per_node > 0 ? place[0] / ranks_per_node * ranks_per_node : 0;
-  return {.leader = members[static_cast<std::size_t>(first)],
-          .shares_memory = std::ranges::count(devices, device) == std::ssize(devices)};
+  return {.leader = static_cast<int>(members[static_cast<std::size_t>(first)].rank),
+          .shares_memory = std::ranges::count(members, mine.device, &Member::device) == std::ssize(members)};
 }
 
 Placement find_place(int rank, int size, int ranks_per_node, const std::string& host) {
@@ -182,26 +187,68 @@ void sleep_for_us(int microseconds) {
   std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
 }
 
-}  // namespace
+// The largest of the values that the ranks of each communicator pass; values[k] is for communicators[k]. All
+// are under way together, so they take one round. Those of one communicator start in the same order on all
+// its ranks; those of different communicators do not wait for one another.
+std::vector<std::int32_t> largest_of_ranks(std::span<const MPI_Comm> communicators,
+                                           std::vector<std::int32_t> values, const WaitPlace& place,
+                                           std::string_view what) {
+  auto shared = std::make_unique<std::vector<std::int32_t>>(std::move(values));
+  std::vector<MPI_Request> requests(communicators.size(), MPI_REQUEST_NULL);
+  try {
+    for (std::size_t k = 0; k < communicators.size(); ++k) {
+      MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, &(*shared)[k], 1, MPI_INT32_T, MPI_MAX, communicators[k],
+                               &requests[k]));
+    }
+    wait_for(requests, place, what);
+  } catch (...) {
+    static_cast<void>(shared.release());  // MPI may still write there
+    throw;
+  }
+  return std::move(*shared);
+}
 
-void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place) {
+// Collective over the ranks of each window, in the order of the list. For each window 1 if one of its ranks
+// holds it outside the list, else 0.
+std::vector<std::int32_t> held_on_any_rank(const std::vector<std::shared_ptr<NodeWindow>>& windows,
+                                           const WaitPlace& place) {
+  std::vector<MPI_Comm> communicators;
+  std::vector<std::int32_t> held;
+  for (const std::shared_ptr<NodeWindow>& window : windows) {
+    communicators.push_back(window->communicator());
+    held.push_back(window.use_count() > 1 ? 1 : 0);
+  }
+  return largest_of_ranks(communicators, std::move(held), place, "the ranks of its node, to free memory");
+}
+
+// MPI's own call waits for the ranks of each window without a limit.
+void free_all_but(const std::vector<std::int32_t>& held, std::vector<std::shared_ptr<NodeWindow>>& windows) {
+  std::size_t next = 0;
   std::erase_if(windows, [&](const std::shared_ptr<NodeWindow>& window) {
-    const bool held = window.use_count() > 1;
-    if (on_any_rank(held, window->communicator(), place, "the ranks of its node, to free memory"))
-      return false;
+    if (held[next++] != 0) return false;
     window->free();
     return true;
   });
+}
+
+}  // namespace
+
+void free_unheld(std::vector<std::shared_ptr<NodeWindow>>& windows, const WaitPlace& place) {
+  free_all_but(held_on_any_rank(windows, place), windows);
 }
 
 void free_left(MpiSession& session) {
   const std::lock_guard lock(session.mutex);
   const WaitPlace place{.job = session.job};
   constexpr std::string_view kWhat = "the other ranks, to free the memory of ended communicators";
-  meet_all(MPI_COMM_WORLD, place, kWhat);
+  const bool has_any = !session.windows.empty() || !session.communicators.empty();
+  if (!on_any_rank(has_any, MPI_COMM_WORLD, place, kWhat)) return;
   // All ranks that share windows have made them in one order, whatever the order in which they were left.
   std::ranges::sort(session.windows, {}, [](const auto& window) { return window->number(); });
-  free_unheld(session.windows, place);
+  const std::vector<std::int32_t> held = held_on_any_rank(session.windows, place);
+  // A rank of two groups may still wait for the other group.
+  meet_all(MPI_COMM_WORLD, place, kWhat);
+  free_all_but(held, session.windows);
   if (on_any_rank(!session.windows.empty(), MPI_COMM_WORLD, place, kWhat)) return;  // they use these
   std::ranges::stable_sort(session.communicators, {}, &LeftCommunicator::transport);
   for (LeftCommunicator& left : session.communicators) MPI_CHECK(MPI_Comm_free(&left.communicator));
@@ -209,11 +256,7 @@ void free_left(MpiSession& session) {
 }
 
 bool on_any_rank(bool mine, MPI_Comm communicator, const WaitPlace& place, std::string_view what) {
-  std::int32_t any = mine ? 1 : 0;
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, &any, 1, MPI_INT32_T, MPI_MAX, communicator, &request));
-  wait_for({&request, 1}, place, what);
-  return any != 0;
+  return largest_of_ranks({&communicator, 1}, {mine ? 1 : 0}, place, what).front() != 0;
 }
 
 MessageWait::MessageWait(const WaitPlace& place, std::string_view what, Link link, std::size_t bytes)

@@ -27,7 +27,7 @@ template <typename T>
 void check_all_reduce(ContractRank rank, ReduceOp op, std::span<const std::size_t> counts = kCounts) {
   Communicator& communicator = rank.communicator;
   for (Memory memory : kMemories) {
-    Elements<T> data(communicator, memory, counts.back());
+    Elements<T> data(rank, memory, counts.back());
     for (std::size_t count : counts) {
       SCOPED_TRACE(testing::Message()
                    << count << " elements, " << (memory == Memory::plain ? "plain" : "registered"));
@@ -62,8 +62,8 @@ void all_reduce_max_and_min(ContractRank rank) {
 void all_reduce_large(ContractRank rank) {
   constexpr std::size_t kCount = 3'500'001 / kFewer;
   for (Memory memory : kMemories) {
-    Elements<float> wide(rank.communicator, memory, kCount);
-    Elements<BFloat16> narrow(rank.communicator, memory, kCount);
+    Elements<float> wide(rank, memory, kCount);
+    Elements<BFloat16> narrow(rank, memory, kCount);
     fill(rank, wide);
     fill(rank, narrow);
     rank.communicator.all_reduce(wide.data(), kCount, DType::f32, ReduceOp::sum);
@@ -80,7 +80,7 @@ void four_ranks_are_added_as_two_pairs(ContractRank rank) {
   if (rank.sums == Sums::in_any_order) return;
   constexpr std::array<float, 4> kTerms = {1.0f, 1e8f, -1e8f, 1.0f};
   const int size = rank.communicator.size();
-  Elements<float> data(rank.communicator, Memory::plain, 100'000);
+  Elements<float> data(rank, Memory::plain, 100'000);
   data.set([&](std::size_t) { return kTerms[static_cast<std::size_t>(rank.communicator.rank()) % 4]; });
   rank.communicator.all_reduce(data.data(), 100'000, DType::f32, ReduceOp::sum);
   const std::vector<float>& sums = data.get();
@@ -94,8 +94,8 @@ void pieces_give_the_same_bits_as_the_whole(ContractRank rank) {
   constexpr std::size_t kCount = 50'021;
   constexpr std::array<std::size_t, 6> kCuts = {0, 1, 17, 4099, 30'000, kCount};
   for (Memory memory : kMemories) {
-    Elements<float> whole(rank.communicator, Memory::plain, kCount);
-    Elements<float> pieces(rank.communicator, memory, kCount);
+    Elements<float> whole(rank, Memory::plain, kCount);
+    Elements<float> pieces(rank, memory, kCount);
     fill(rank, whole);
     fill(rank, pieces);
     rank.communicator.all_reduce(whole.data(), kCount, DType::f32, ReduceOp::sum);
@@ -111,8 +111,8 @@ void pieces_give_the_same_bits_as_the_whole(ContractRank rank) {
 void all_ranks_hold_the_same_bits(ContractRank rank) {
   constexpr std::size_t kCount = 10'007;
   const auto size = static_cast<std::size_t>(rank.communicator.size());
-  Elements<float> data(rank.communicator, Memory::registered, kCount);
-  Elements<float> everybody(rank.communicator, Memory::plain, size * kCount);
+  Elements<float> data(rank, Memory::registered, kCount);
+  Elements<float> everybody(rank, Memory::plain, size * kCount);
   data.set([&](std::size_t i) { return value<float>(Sums::along_the_tree, rank.communicator.rank(), i); });
   rank.communicator.all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
   rank.communicator.all_gather(data.data(), everybody.data(), kCount, DType::f32);
@@ -127,8 +127,8 @@ template <typename T>
 void check_reduce_scatter(ContractRank rank, Memory memory, std::span<const std::size_t> counts,
                           bool in_place) {
   const auto size = static_cast<std::size_t>(rank.communicator.size());
-  Elements<T> send(rank.communicator, memory, size * counts.back());
-  Elements<T> recv(rank.communicator, memory, counts.back());
+  Elements<T> send(rank, memory, size * counts.back());
+  Elements<T> recv(rank, memory, counts.back());
   for (const std::size_t count : counts) {
     SCOPED_TRACE(testing::Message() << count << " elements of " << name_of(dtype_of<T>));
     const std::size_t first = static_cast<std::size_t>(rank.communicator.rank()) * count;
@@ -157,8 +157,8 @@ template <typename T>
 void check_all_gather(ContractRank rank, Memory memory, std::span<const std::size_t> counts, bool in_place) {
   const auto size = static_cast<std::size_t>(rank.communicator.size());
   const auto me = static_cast<std::size_t>(rank.communicator.rank());
-  Elements<T> send(rank.communicator, memory, counts.back());
-  Elements<T> recv(rank.communicator, memory, size * counts.back());
+  Elements<T> send(rank, memory, counts.back());
+  Elements<T> recv(rank, memory, size * counts.back());
   const auto of_rank = [&](std::size_t k, std::size_t i) {
     return value<T>(rank.sums, static_cast<int>(k), i);
   };
@@ -186,7 +186,7 @@ void all_gather(ContractRank rank) {
 
 // Element i of the block that rank `from` sends to rank `to`.
 template <typename T>
-T block_value(ContractRank rank, int from, int to, std::size_t i) {
+T block_value(const ContractRank& rank, int from, int to, std::size_t i) {
   return value<T>(rank.sums, from * rank.communicator.size() + to, i);
 }
 
@@ -196,8 +196,8 @@ void check_all_to_all(ContractRank rank, Memory send_memory, Memory recv_memory,
                       std::span<const std::size_t> counts) {
   const int me = rank.communicator.rank();
   const auto size = static_cast<std::size_t>(rank.communicator.size());
-  Elements<T> send(rank.communicator, send_memory, size * counts.back());
-  Elements<T> recv(rank.communicator, recv_memory, size * counts.back());
+  Elements<T> send(rank, send_memory, size * counts.back());
+  Elements<T> recv(rank, recv_memory, size * counts.back());
   const auto sent = [&](std::size_t to, std::size_t i) {
     return block_value<T>(rank, me, static_cast<int>(to), i);
   };
@@ -226,7 +226,7 @@ void all_to_all(ContractRank rank) {
 
 void broadcast_from_every_root(ContractRank rank) {
   for (Memory memory : kMemories) {
-    Elements<float> data(rank.communicator, memory, kCounts.back());
+    Elements<float> data(rank, memory, kCounts.back());
     for (int root = 0; root < rank.communicator.size(); ++root) {
       for (std::size_t count : kCounts) {
         SCOPED_TRACE(testing::Message() << count << " from " << root);
@@ -328,8 +328,8 @@ void operations_run_in_the_order_enqueued(ContractRank rank) {
   const int size = communicator.size();
   const Buffer host(sizeof(std::int32_t), stream.device(), MemoryKind::pinned_host);
   auto* number = reinterpret_cast<std::int32_t*>(host.data());
-  Elements<std::int32_t> plain(communicator, Memory::plain, 1);
-  Elements<std::int32_t> count(communicator, Memory::registered, 1);
+  Elements<std::int32_t> plain(rank, Memory::plain, 1);
+  Elements<std::int32_t> count(rank, Memory::registered, 1);
   count.set([](std::size_t) { return 0; });
   for (int round = 0; round < kRounds; ++round) {
     stream.copy(number, count.data(), sizeof(std::int32_t));
@@ -346,7 +346,7 @@ void operations_run_in_the_order_enqueued(ContractRank rank) {
 std::int32_t sent_by_all(Communicator& communicator, const Traffic& before) {
   communicator.stream().synchronize();
   const auto sent = static_cast<std::int32_t>(communicator.traffic().sent_bytes - before.sent_bytes);
-  Elements<std::int32_t> sum(communicator, Memory::plain, 1);
+  Elements<std::int32_t> sum({communicator}, Memory::plain, 1);
   sum.set([&](std::size_t) { return sent; });
   communicator.all_reduce(sum.data(), 1, DType::i32, ReduceOp::sum);
   return sum.get().front();
@@ -358,13 +358,13 @@ void traffic_is_counted(ContractRank rank) {
   const std::int32_t peers = communicator.size() - 1;
   constexpr std::int32_t kBytes = kCount * sizeof(float);
   for (Memory memory : kMemories) {
-    Elements<float> data(communicator, memory, kCount);
+    Elements<float> data(rank, memory, kCount);
     const Traffic before = communicator.traffic();
     communicator.all_reduce(data.data(), kCount, DType::f32, ReduceOp::sum);
     EXPECT_EQ(sent_by_all(communicator, before), 2 * peers * kBytes);
     EXPECT_EQ(communicator.traffic().operations, before.operations + 2);
   }
-  Elements<float> parts(communicator, Memory::plain, kCount * static_cast<std::size_t>(communicator.size()));
+  Elements<float> parts(rank, Memory::plain, kCount * static_cast<std::size_t>(communicator.size()));
   Traffic before = communicator.traffic();
   communicator.broadcast(parts.data(), kCount, DType::f32, 0);
   EXPECT_EQ(sent_by_all(communicator, before), peers * kBytes);
@@ -374,7 +374,7 @@ void traffic_is_counted(ContractRank rank) {
                           kCount, DType::f32);
   EXPECT_EQ(sent_by_all(communicator, before), (peers + 1) * peers * kBytes);
 
-  Elements<float> others(communicator, Memory::plain, kCount * static_cast<std::size_t>(communicator.size()));
+  Elements<float> others(rank, Memory::plain, kCount * static_cast<std::size_t>(communicator.size()));
   before = communicator.traffic();
   communicator.all_to_all(parts.data(), others.data(), kCount, DType::f32);
   EXPECT_EQ(sent_by_all(communicator, before), (peers + 1) * peers * kBytes);
@@ -404,12 +404,12 @@ void errors_on_the_stream_reach_the_waiter(ContractRank rank) {
 }
 
 void wrong_arguments_are_refused(ContractRank rank) {
-  Elements<std::uint8_t> byte(rank.communicator, Memory::plain, 1);
+  Elements<std::uint8_t> byte(rank, Memory::plain, 1);
   EXPECT_THROW(rank.communicator.all_reduce(byte.data(), 1, DType::u8, ReduceOp::sum), Error);
   EXPECT_THROW(rank.communicator.broadcast(byte.data(), 1, DType::u8, rank.communicator.size()), Error);
   EXPECT_THROW(rank.communicator.broadcast(byte.data(), 1, DType::u8, -1), Error);
   const auto size = static_cast<std::size_t>(rank.communicator.size());
-  Elements<std::uint8_t> bytes(rank.communicator, Memory::plain, 2 * size);
+  Elements<std::uint8_t> bytes(rank, Memory::plain, 2 * size);
   std::uint8_t* const data = bytes.data();
   EXPECT_THROW(rank.communicator.all_to_all(nullptr, data, 1, DType::u8), Error);
   EXPECT_THROW(rank.communicator.all_to_all(data, data, 1, DType::u8), Error) << "in place";
@@ -422,8 +422,8 @@ void groups_are_communicators(ContractRank rank) {
   Communicator& all = rank.communicator;
   const int colour = all.rank() % 2;
   const int size = (all.size() + 1 - colour) / 2;
-  Elements<float> before(all, Memory::registered, 5003);
-  Elements<float> after(all, Memory::registered, 5003);
+  Elements<float> before(rank, Memory::registered, 5003);
+  Elements<float> after(rank, Memory::registered, 5003);
   fill(rank, before);
   all.all_reduce(before.data(), 5003, DType::f32, ReduceOp::sum);
 
@@ -455,7 +455,7 @@ void memory_may_outlive_the_communicator(ContractRank rank) {
   group->all_reduce(memory.data(), 1000, DType::f32, ReduceOp::sum);
   group->stream().synchronize();
   group.reset();
-  Elements<float> used(rank.communicator, Memory::plain, 1000);
+  Elements<float> used(rank, Memory::plain, 1000);
   Stream& stream = rank.communicator.stream();
   stream.copy(memory.data(), used.data(), 4000);
   stream.copy(used.data(), memory.data(), 4000);

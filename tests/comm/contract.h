@@ -4,9 +4,12 @@
 // that are threads, processes or devices.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "comm/communicator.h"
+#include "core/tensor/buffer.h"
 
 namespace lockstep {
 
@@ -17,6 +20,10 @@ enum class Sums { along_the_tree, in_any_order };
 struct ContractRank {
   Communicator& communicator;
   Sums sums = Sums::along_the_tree;
+  // Memory from allocate(), which the checks of a case reuse: an allocation takes several rounds between
+  // ranks.
+  std::shared_ptr<std::vector<std::shared_ptr<Buffer>>> allocated =
+      std::make_shared<std::vector<std::shared_ptr<Buffer>>>();
 };
 
 struct ContractCase {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -43,23 +44,30 @@ inline constexpr std::array kMemories = {Memory::plain, Memory::registered};
 // prime: pieces, rounds and shares are no multiples of it, so elements in a wrong place have wrong values.
 inline constexpr std::size_t kPeriod = 65'521;
 
+// Memory from the communicator's allocate() that no Elements use. Collective.
+inline std::shared_ptr<Buffer> unused_memory(const ContractRank& rank, std::size_t bytes) {
+  for (const std::shared_ptr<Buffer>& each : *rank.allocated)
+    if (each.use_count() == 1 && each->bytes() >= bytes) return each;
+  return rank.allocated->emplace_back(std::make_shared<Buffer>(rank.communicator.allocate(bytes)));
+}
+
 // Elements in either kind of memory of the communicator's device. The offset is aligned to the element size
 // only.
 template <typename T>
 class Elements {
  public:
-  Elements(Communicator& communicator, Memory memory, std::size_t most)
-      : stream_(communicator.stream()), memory_(memory) {
-    if (memory == Memory::registered) buffer_ = communicator.allocate(bytes_of(most));
+  Elements(const ContractRank& rank, Memory memory, std::size_t most)
+      : stream_(rank.communicator.stream()), memory_(memory) {
+    if (memory == Memory::registered) buffer_ = unused_memory(rank, bytes_of(most));
     resize(most);
   }
   // Changes the number of elements, to at most `most`. Keeps registered memory, which all ranks allocate
   // together.
   void resize(std::size_t count) {
     host_.resize(count);
-    if (memory_ == Memory::plain) buffer_ = Buffer(bytes_of(count), stream_.device());
+    if (memory_ == Memory::plain) buffer_ = std::make_shared<Buffer>(bytes_of(count), stream_.device());
   }
-  T* data() const { return reinterpret_cast<T*>(buffer_.data()) + kSkip; }
+  T* data() const { return reinterpret_cast<T*>(buffer_->data()) + kSkip; }
 
   // at(i) repeats after kPeriod elements.
   template <typename F>
@@ -92,7 +100,7 @@ class Elements {
   Stream& stream_;
   Memory memory_;
   std::vector<T> host_;
-  Buffer buffer_;
+  std::shared_ptr<Buffer> buffer_;
 };
 
 inline std::uint32_t mix(std::uint32_t word) {  // the finalizer of MurmurHash3
@@ -123,7 +131,7 @@ template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, std::int32_t>, std::int32_t, float>;
 
 template <typename T>
-T expected(ContractRank rank, std::size_t i, ReduceOp op) {
+T expected(const ContractRank& rank, std::size_t i, ReduceOp op) {
   return static_cast<T>(naive_tree(
       rank.communicator.size(), [&](int k) { return static_cast<Wide<T>>(value<T>(rank.sums, k, i)); },
       [op](Wide<T> a, Wide<T> b) {

@@ -56,6 +56,7 @@ NodeWindow::NodeWindow(MPI_Comm node, std::size_t bytes)
   own_ = static_cast<std::byte*>(base) + skip;
   std::memset(own_, 0, align_up(bytes, kPage));  // touched first by its owner
 
+  // A rank that has received all offsets knows that all segments are zeroed.
   int ranks = 0;
   MPI_CHECK(MPI_Comm_size(node, &ranks));
   std::vector<std::uint64_t> skips(static_cast<std::size_t>(ranks));
@@ -69,7 +70,6 @@ NodeWindow::NodeWindow(MPI_Comm node, std::size_t bytes)
   }
   // One epoch for the window's whole life; NodeBarrier orders the accesses in it.
   MPI_CHECK(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_));
-  MPI_CHECK(MPI_Barrier(node));
 }
 
 void NodeWindow::free() {
