@@ -69,8 +69,8 @@ std::string blame(const WatchedRank& rank, Milliseconds interval) {
   if (rank.dead) return describe_dead(rank);
   if (is_silent(rank, interval)) {
     return fmt::format(
-        "{} has sent nothing for {:.1f} s: it is stopped, or its machine or the link to it is down; it was "
-        "last {}",
+        "{} has sent nothing for {:.1f} s: it is stopped, or its machine or the link to it is down; at its "
+        "last heartbeat it was {}",
         name, in_seconds(rank.silent.count()), place_of(rank.status));
   }
   const std::string why = rank.status.overdue_text.empty() ? "" : " (" + rank.status.overdue_text + ")";
@@ -131,7 +131,8 @@ bool is_lost(const WatchedRank& rank, Milliseconds interval) {
 }
 
 std::string describe_dead(const WatchedRank& rank) {
-  return fmt::format("{} is dead; it was {}", name_of_rank(rank), place_of(rank.status));
+  return fmt::format("{} is dead; at its last heartbeat it was {}", name_of_rank(rank),
+                     place_of(rank.status));
 }
 
 bool needs_verdict(std::span<const WatchedRank> ranks) {

@@ -32,7 +32,7 @@ bool needs_verdict(std::span<const WatchedRank> ranks);
 // True if a rank is dead, or silent for long enough to be blamed while its peers wait. interval: between
 // heartbeats.
 bool is_lost(const WatchedRank& rank, std::chrono::milliseconds interval);
-// "rank 2 (process 7 on node1) is dead; it was in step 3; its last collective was .."
+// "rank 2 (process 7 on node1) is dead; at its last heartbeat it was in step 3; its last collective was .."
 std::string describe_dead(const WatchedRank& rank);
 
 struct Verdict {

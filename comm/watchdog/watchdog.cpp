@@ -124,7 +124,7 @@ void Watchdog::run() {
       if (!heard_.empty()) watch_others();
       next = now + interval_;
     }
-    serve(std::chrono::duration_cast<Milliseconds>(next - SteadyClock::now()));
+    serve(std::chrono::ceil<Milliseconds>(next - SteadyClock::now()));
     // The launcher has been asked to end this process.
     if (told_to_end_ && SteadyClock::now() - *told_to_end_ > kEndWait) std::_Exit(exit_code::resumable);
   }

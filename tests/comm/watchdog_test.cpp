@@ -60,6 +60,14 @@ TEST(Verdict, BlamesASilentRankAndAsksItsNeighbour) {
   EXPECT_EQ(verdict.ask, std::vector<int>{0});
 }
 
+// A heartbeat is older than the rank's last step.
+TEST(Verdict, PlaceOfALostRankIsThatOfItsLastHeartbeat) {
+  std::vector<WatchedRank> ranks = waiting_ranks(2);
+  expect_parts(describe_dead(ranks[1]), {"rank 1 ", "process 101", "dead", "heartbeat", "step 7"});
+  ranks[1].silent = milliseconds(1990);
+  expect_parts(lines_naming(judge(ranks, kBeat).text, "rank 1"), {"heartbeat", "step 7"});
+}
+
 TEST(Verdict, ProcessOnAnotherMachineHasNoWitness) {
   std::vector<WatchedRank> ranks = waiting_ranks(3);
   ranks[2].silent = milliseconds(1500);
