@@ -2,6 +2,7 @@
 #include "kernels/cpu/affine_product.h"
 
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "core/tensor/buffer.h"
@@ -49,6 +50,13 @@ std::function<void(const AffineOperands&)> function_of(const CpuProduct::Problem
   };
 }
 
+bool is_reference_primitive(const dnnl::primitive& primitive) {
+  const char* name = nullptr;
+  const dnnl_status_t status =
+      dnnl_primitive_desc_query(primitive.get_primitive_desc(), dnnl_query_impl_info_str, 0, &name);
+  return status == dnnl_success && std::string_view(name).starts_with("ref");
+}
+
 }  // namespace
 
 memory::desc piece_of(const memory::desc& kept, int pieces) {
@@ -79,6 +87,7 @@ CpuProduct::CpuProduct(const Problem& problem, const Kernel& kernel)
     pieces_.push_back(kernel.function);
     return;
   }
+  is_reference_ = is_reference_primitive(kernel.primitive);
   for (int piece = 0; piece < kernel.pieces; ++piece) pieces_.push_back(function_of(problem, kernel));
 }
 

@@ -55,6 +55,9 @@ class CpuProduct {
   // The type of all tensors except the bias.
   DType type() const { return type_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
+  // True if oneDNN computes it with a reference implementation: it has no other one for these layouts. It is
+  // many times slower.
+  bool is_reference() const { return is_reference_; }
   // The operands' bias is null if and only if the problem has none.
   void run(const AffineOperands& operands);
 
@@ -97,6 +100,7 @@ class CpuProduct {
   Problem problem_;
   std::string name_;
   DType type_ = DType::f32;
+  bool is_reference_ = false;
   // One function per piece, because a primitive stores its addresses.
   std::vector<std::function<void(const AffineOperands&)>> pieces_;
   Passages passages_;

@@ -7,6 +7,7 @@
 #include "kernels/codec_functors.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/deal.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/sign_rotation.h"
 
@@ -271,7 +272,9 @@ void CpuBackend::sum_blocks(Stream& stream, const BlockSum& arguments) {
 void CpuBackend::keep_if_finite(Stream& stream, const Keep& arguments) {
   in_order(stream, [a = arguments] {
     if (a.finite != nullptr && *a.finite == 0) return;
-    std::copy_n(a.from, a.count, a.to);
+    in_spans(a.count, [&a](std::int64_t begin, std::int64_t count) {
+      std::copy_n(a.from + begin, count, a.to + begin);
+    });
     if (a.steps != nullptr) a.steps->increase();
   });
 }

@@ -20,8 +20,8 @@ struct ProductCandidate {
   bool contends = true;  // false: never the fastest, so not timed; usable by name
 };
 // The product that `choices` selects. If there is no choice yet and choosing is by time, all contending
-// candidates are made and timed on separate memory; otherwise only the selected one is made. key describes
-// the computation.
+// candidates are made and timed on separate memory, except reference kernels other than the first candidate;
+// otherwise only the selected one is made. key describes the computation.
 CpuProduct choose_product(KernelChoices& choices, const std::string& key,
                           std::span<const ProductCandidate> candidates);
 

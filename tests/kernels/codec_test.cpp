@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -269,14 +270,18 @@ TEST(KeepIfFinite, CountsBeyondTheIntegersOfFp32) {
 TEST(KeepIfFinite, CopiesAndCountsOnlyIfFinite) {
   Backend& backend = backend_for(Device{});
   Stream stream(Device{}, StreamUse::compute);
-  const Values from = {1, 2, 3};
-  Values to = {7, 8, 9};
-  StepDigits steps{.low = 4};
-  for (const std::int32_t finite : {0, 1}) {
-    backend.keep_if_finite(
-        stream, {.finite = &finite, .count = 2, .from = from.data(), .to = to.data(), .steps = &steps});
-    EXPECT_EQ(to, finite != 0 ? (Values{1, 2, 9}) : (Values{7, 8, 9}));
-    EXPECT_EQ(steps.value(), finite != 0 ? 5 : 4);
+  for (const std::int64_t count : {2, 40'000}) {  // several threads copy the second
+    Values from(static_cast<std::size_t>(count) + 1), to(from.size(), -1.0f);
+    std::iota(from.begin(), from.end(), 1.0f);
+    StepDigits steps{.low = 4};
+    for (const std::int32_t finite : {0, 1}) {
+      backend.keep_if_finite(
+          stream, {.finite = &finite, .count = count, .from = from.data(), .to = to.data(), .steps = &steps});
+      Values expected(from.size(), -1.0f);
+      if (finite != 0) std::copy_n(from.begin(), count, expected.begin());
+      EXPECT_EQ(to, expected);
+      EXPECT_EQ(steps.value(), finite != 0 ? 5 : 4);
+    }
   }
 }
 

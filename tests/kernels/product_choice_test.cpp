@@ -14,6 +14,7 @@
 #include <sched.h>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/processor_wait.h"
 #include "tests/kernels/kept_threads.h"
 
@@ -67,6 +68,37 @@ TEST(ProductChoice, ACandidateThatTheLibraryLacksIsNotChosen) {
   offer.plan(choices);
   EXPECT_EQ(choices.kept().at("key").candidate, "first");
   EXPECT_EQ(choices.kept().at("key").microseconds, 0) << "a single candidate must not be timed";
+}
+
+// A small inner product with a transposed result: oneDNN has nothing but its reference implementation for it.
+CpuProduct reference_product() {
+  using dnnl::memory;
+  const memory::desc square({8, 8}, memory::data_type::f32, memory::format_tag::ab);
+  const memory::desc transposed({8, 8}, memory::data_type::f32, memory::format_tag::ba);
+  const auto pd = onednn::describe<dnnl::inner_product_forward>(
+      onednn_engine(), scratchpad_attributes(), dnnl::prop_kind::forward_training, square, square,
+      memory::desc(), transposed);
+  return CpuProduct({.kept = {.x = square, .w = square, .y = transposed}},
+                    {.name = "reference",
+                     .primitive = dnnl::inner_product_forward(pd),
+                     .wanted = {.x = pd.src_desc(), .w = pd.weights_desc(), .y = pd.dst_desc()},
+                     .scratch = pd.scratchpad_desc()});
+}
+
+TEST(ProductChoice, TimesNoReferenceKernelExceptTheFirstCandidate) {
+  const ProductCandidate fast{.name = "fast", .make = [] { return CpuProduct(); }};
+  const ProductCandidate reference{.name = "reference", .make = reference_product};
+  const auto chosen = [](const std::vector<ProductCandidate>& candidates) {
+    KernelChoices choices(ChooseBy::time);
+    choose_product(choices, "key", candidates);
+    return choices.kept().at("key");
+  };
+  EXPECT_EQ(chosen({fast, reference}).microseconds, 0) << "a single candidate must not be timed";
+  EXPECT_EQ(chosen({reference, reference}).candidate, "reference");
+  EXPECT_GT(chosen({reference, fast}).first_microseconds, 0);
+  KernelChoices named(ChooseBy::name, "reference");
+  const std::vector<ProductCandidate> both = {fast, reference};
+  EXPECT_TRUE(choose_product(named, "key", both).is_reference());
 }
 
 // A rank with a different number of threads uses rank 0's choices, because ranks must round alike.
