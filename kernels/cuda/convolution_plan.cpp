@@ -280,8 +280,9 @@ std::vector<ConvolutionPlan> plan_convolution(const ConvolutionProblem& problem,
   if (!plans.empty()) return plans;
   if (least_workspace == std::numeric_limits<std::size_t>::max()) {
     throw ConfigError(
-        fmt::format("{}: cuDNN {} has no deterministic engine for it on this device; try another precision",
-                    describe(problem), cudnnGetVersion()));
+        fmt::format("{}: cuDNN {} has no deterministic engine for it on this device; try another precision. "
+                    "Its last error: {}",
+                    describe(problem), cudnnGetVersion(), last_cudnn_error()));
   }
   throw ConfigError(
       fmt::format("{}: cuDNN needs {} MiB of workspace, {} MiB are allowed; use a smaller batch",

@@ -5,23 +5,20 @@
 #include <array>
 
 namespace lockstep {
-namespace {
 
-// cuDNN's details on the last error; empty if it has none.
-std::string last_error() {
+std::string last_cudnn_error() {
   std::array<char, 2048> text{};
   cudnnGetLastErrorString(text.data(), text.size());
   text.back() = '\0';
   return text.data();
 }
 
-}  // namespace
-
 namespace detail {
 void check_cudnn(cudnnStatus_t status, const char* call, const char* file, int line) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw Error(exit_code::failed, fmt::format("{}:{}: {} failed on {}: {}: {}", file, line, call,
-                                             current_place(), cudnnGetErrorString(status), last_error()));
+  throw Error(exit_code::failed,
+              fmt::format("{}:{}: {} failed on {}: {}: {}", file, line, call, current_place(),
+                          cudnnGetErrorString(status), last_cudnn_error()));
 }
 }  // namespace detail
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,9 @@ void check_cudnn(cudnnStatus_t status, const char* call, const char* file, int l
 }
 // Throws Error with the failing call and cuDNN's description of the error.
 #define CUDNN_CHECK(call) ::lockstep::detail::check_cudnn((call), #call, __FILE__, __LINE__)
+
+// cuDNN's details on the last error; empty if it has none.
+std::string last_cudnn_error();
 
 using CudnnHandle = Handle<cudnnHandle_t, cudnnDestroy>;
 CudnnHandle make_cudnn_handle();
