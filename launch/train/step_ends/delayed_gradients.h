@@ -84,6 +84,7 @@ class DelayedGradients {
   // Two values each: of the gradients that wait, and the optimizer's during use_late_scale().
   float* scale() const { return reinterpret_cast<float*>(control_.data() + sizeof(StepControl)); }
   std::int32_t* good_steps() const { return reinterpret_cast<std::int32_t*>(scale() + 2); }
+  void copy_values(Stream& compute, const float* from, float* to);
   void judge(Stream& compute);
   template <typename CastOf>
   void cast_ranges(Stream& compute, std::span<const FlatRange> ranges, const CastOf& cast_of);
