@@ -18,7 +18,11 @@ class ApartEnd : public SynchronousEnd {
 
   std::optional<StepFailure> failure(const StepVerdict& verdict, bool fatal, StepSlot slot) override;
   std::optional<StepFailure> share_state(StateUse use, std::int64_t steps) override;
-  void keep_own_parameters() override { local_.leave_average(parts_.stream); }
+  // Waits, because the visitor writes to the network on another stream.
+  void keep_own_parameters() override {
+    local_.leave_average(parts_.stream);
+    parts_.stream.synchronize();
+  }
   void visit_state(StateVisitor& visitor) override { local_.visit_state(visitor, parts_.stream); }
 
  protected:

@@ -210,6 +210,23 @@ TEST_F(CudaTraining, ReplayedStepsOfLocalSgdGiveTheBitsOfEagerOnes) {
   EXPECT_EQ(train(continued).digest, digest) << "between two averages";
 }
 
+// After the evaluation the network holds the average, and this rank's own parameters return to it first.
+TEST_F(CudaTraining, AStateOfLocalSgdIsRestoredAfterAnEvaluation) {
+  Parts parts({.device = device_, .network = "mlp", .batches = 2, .local = {.every = 2}});
+  const auto state = [&] {
+    StateReader reader(device_);
+    parts.trainer.visit_state(reader);
+    return std::move(reader.copy());
+  };
+  parts.trainer.step();
+  const StateCopy first = state();
+  parts.trainer.step();
+  parts.trainer.evaluate();
+  StateWriter writer(device_, first);
+  parts.trainer.visit_state(writer);
+  EXPECT_TRUE(state().tensors == first.tensors);
+}
+
 // Resumes after an odd number of steps, so that the two alternating recordings swap their steps.
 TEST_F(CudaTraining, ResumedTrainingGivesTheBitsOfOneTraining) {
   const TrainingRun whole{
