@@ -44,18 +44,19 @@ RankReading read_rank_file(int descriptor) {
   return reading;
 }
 
-// The rank's process; empty if it ended or its number was reused.
+// The rank's process, even a dead one; empty if it does not exist or its number was reused.
 std::optional<ProcessFigures> process_of(const RankIdentity& identity, std::uint64_t own_space) {
   if (own_space == 0 || identity.process_space != own_space) return std::nullopt;
   const auto found = process_figures(identity.process);
-  return found && found->start == identity.process_start && !found->dead() ? found : std::nullopt;
+  return found && found->start == identity.process_start ? found : std::nullopt;
 }
 
-// A locked file means a living process, even one in another PID namespace.
+// A dead process holds the lock until its last thread has ended and its memory is freed, so the process
+// decides if it is known. If not, as in another PID namespace, a locked file means a living process.
 RankLife life_of(int descriptor, const std::optional<ProcessFigures>& process) {
   const bool locked = flock(descriptor, LOCK_SH | LOCK_NB) != 0;
   if (!locked) flock(descriptor, LOCK_UN);
-  if (!locked && !process) return RankLife::died;
+  if (process ? process->dead() : !locked) return RankLife::died;
   const bool stopped = process && (process->state == 'T' || process->state == 't');
   return stopped ? RankLife::stopped : RankLife::running;
 }
@@ -123,6 +124,7 @@ std::vector<SeenRank> see_ranks(const fs::path& folder, const std::string& job, 
     rank.process = process_of(rank.identity, own_space);
     rank.life = life_of(descriptor, rank.process);
     if (rank.life == RankLife::died && is_removed(descriptor)) return;  // it ended in order meanwhile
+    if (rank.life == RankLife::died) rank.process.reset();
     const std::int64_t last_ns = std::max(rank.progress.step_ns, rank.progress.activity_ns);
     if (rank.process && seconds_between(last_ns, now) > kWaitWorthTelling)
       rank.waits = wait_of(rank.identity, now);

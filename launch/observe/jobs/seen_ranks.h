@@ -36,7 +36,7 @@ struct SeenRank {
   RankIdentity identity;
   RankProgress progress;
   RankLife life = RankLife::running;
-  std::optional<ProcessFigures> process;  // if it exists and its PID namespace is this process's
+  std::optional<ProcessFigures> process;  // if it lives and its PID namespace is this process's
   std::optional<CollectiveWait> waits;    // set if it has lasted 1 s or longer
 };
 

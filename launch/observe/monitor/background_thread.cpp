@@ -12,16 +12,13 @@ namespace lockstep {
 
 std::thread start_background_thread(const char* name, std::function<void()> work) {
   return start_without_signals(name, [work = std::move(work)] {
-    // A refusal is ignored: such a thread mostly sleeps anyway.
+    // Neither SCHED_IDLE nor a nice value: a killed process keeps its locks and memory until its last thread
+    // has run again, and on a busy machine such a thread waits for a core for seconds. Most users may not
+    // raise its priority either. A refusal is ignored: the thread mostly sleeps anyway.
     const sched_param parameter = {};
-    pthread_setschedparam(pthread_self(), SCHED_IDLE, &parameter);
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameter);
     work();
   });
-}
-
-void raise_priority(std::thread& thread) {
-  const sched_param parameter = {};
-  pthread_setschedparam(thread.native_handle(), SCHED_OTHER, &parameter);
 }
 
 }  // namespace lockstep

@@ -8,11 +8,8 @@
 
 namespace lockstep {
 
-// Starts a thread with this name (at most 15 characters) that runs only on otherwise idle cores (SCHED_IDLE),
-// with all signals blocked: the training thread handles them. Throws std::system_error.
+// Starts a thread with this name (at most 15 characters) that does not preempt compute threads when it wakes
+// (SCHED_BATCH), with all signals blocked: the training thread handles them. Throws std::system_error.
 std::thread start_background_thread(const char* name, std::function<void()> work);
-
-// Gives the thread normal priority, for a caller that is about to wait for it.
-void raise_priority(std::thread& thread);
 
 }  // namespace lockstep

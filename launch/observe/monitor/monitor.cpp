@@ -176,8 +176,6 @@ DeviceMonitor::~DeviceMonitor() {
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
-  // The destructor waits for the thread, so it gets normal priority.
-  if (!state_->ended) raise_priority(state_->thread);
   const bool ended = state_->changed.wait_for(lock, kLongestGoodbye, [&] { return state_->ended; });
   lock.unlock();
   if (!state_->thread.joinable()) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceMonitor: samples devices and their machine while a job trains. A separate thread (SCHED_IDLE) samples
-// at an interval and writes a row for each device of the job on this node, or one for the machine if there is
-// no device. It shares no state with the training, and its failures never end the training.
+// DeviceMonitor: samples devices and their machine while a job trains. A separate thread (SCHED_BATCH)
+// samples at an interval and writes a row for each device of the job on this node, or one for the machine if
+// there is no device. It shares no state with the training, and its failures never end the training.
 #pragma once
 
 #include <filesystem>

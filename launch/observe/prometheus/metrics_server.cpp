@@ -147,7 +147,6 @@ MetricsServer::MetricsServer(const std::string& address) {
 MetricsServer::~MetricsServer() {
   const std::uint64_t one = 1;
   if (write(end_, &one, sizeof(one)) < 0) log::warning("cannot end the server of {}", url_);
-  raise_priority(thread_);
   thread_.join();
   close(socket_);
   close(end_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MetricsServer: serves one page over HTTP: GET /metrics. A thread of low priority handles one connection
-// at a time, each with one request of limited size and time, so that a client that is slow, silent or not a
-// Prometheus delays other clients by seconds and the training not at all.
+// MetricsServer: serves one page over HTTP: GET /metrics. A thread handles one connection at a time, each
+// with one request of limited size and time, so that a client that is slow, silent or not a Prometheus delays
+// other clients by seconds and the training not at all.
 #pragma once
 
 #include <mutex>

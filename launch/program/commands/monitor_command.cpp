@@ -25,6 +25,7 @@
 #include "launch/observe/jobs/node_files.h"
 #include "launch/observe/jobs/node_view.h"
 #include "launch/program/commands/commands.h"
+#include "launch/train/checkpoint/stop_signals.h"
 
 namespace lockstep {
 namespace {
@@ -113,6 +114,7 @@ std::string tables_of(const std::vector<NodeView>& views, const MonitorFlags& fl
 }
 
 int run_monitor(const Command& command) {
+  StopSignals::of_process().end_quietly();
   const auto& flags = command.own<MonitorFlags>();
   const Terminal terminal = flags.json ? Terminal{} : own_terminal();
   const bool goes_on = flags.count == 0 && (flags.every_seconds > 0 || terminal.present);
@@ -134,7 +136,7 @@ int run_monitor(const Command& command) {
     if (flags.from.empty()) remove_dead_jobs(views.front());
     const bool anybody_lives = std::ranges::any_of(views, &NodeView::anybody_lives);
     if (goes_on ? !anybody_lives : look >= looks) return exit_code::done;
-    next += interval;
+    next = std::max(next + interval, std::chrono::steady_clock::now());  // this process may have been stopped
     std::this_thread::sleep_until(next);
   }
 }

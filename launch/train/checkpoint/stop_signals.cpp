@@ -83,9 +83,9 @@ void StopSignals::watch() {
   while (read(wake_, &byte, 1) < 0 && errno == EINTR) continue;
   const double grace = grace_seconds_;
   if (grace < 0) {
-    end_process(exit_code::resumable, prints_line_for(stop())
-                                          ? fmt::format("lockstep: {}: stopped before there was anything to "
-                                                        "save; repeat the command to start again\n",
+    end_process(exit_code::resumable, !quiet_ && prints_line_for(stop())
+                                          ? fmt::format("lockstep: {}: the command was stopped before it was "
+                                                        "done; repeat it to start again\n",
                                                         signal_name(stop()))
                                           : std::string());
   }
@@ -104,6 +104,8 @@ void StopSignals::watch() {
 }
 
 void StopSignals::allow_grace(double seconds) { grace_seconds_ = seconds; }
+
+void StopSignals::end_quietly() { quiet_ = true; }
 
 int StopSignals::stop() const { return stop_asked; }
 

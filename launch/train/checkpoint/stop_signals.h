@@ -26,6 +26,8 @@ class StopSignals {
   // The caller can save from now on and polls stop(). If the process still runs `seconds` after the first
   // request, it ends with exit_code::resumable.
   void allow_grace(double seconds);
+  // A request ends the process without a message: for a command whose user ends it that way.
+  void end_quietly();
   // The first signal that asked to stop; 0: none.
   int stop() const;
   // True if SIGUSR2 came since the last call.
@@ -37,6 +39,7 @@ class StopSignals {
 
   int wake_ = -1;                          // end of a pipe: a byte for the first request to stop
   std::atomic<double> grace_seconds_{-1};  // negative: a request ends the process at once
+  std::atomic<bool> quiet_{false};
 };
 
 // Blocks the job's signals in this thread and in threads that it starts: a signal stays pending until the

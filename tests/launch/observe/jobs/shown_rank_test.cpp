@@ -182,6 +182,27 @@ TEST_F(ShownRanks, RemainWhileTheirProcessLives) {
   EXPECT_EQ(seen().size(), 1u);
 }
 
+// Threads of a killed process, such as the one that frees its memory, hold the lock after the main thread has
+// ended. Here a child holds it.
+TEST_F(ShownRanks, DeadProcessThatHoldsItsLockCountsAsDead) {
+  int held[2];
+  ASSERT_EQ(pipe(held), 0);
+  std::optional<ShownRank> shown;
+  OtherProcess other([&] {
+    close(held[1]);
+    shown.emplace(identity_of(0), folder_.path());
+    char byte = 0;
+    if (fork() == 0) _exit(static_cast<int>(read(held[0], &byte, 1)));
+  });
+  kill(other.process(), SIGKILL);
+  siginfo_t info = {};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(other.process()), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(seen().at(0).life, RankLife::died);
+  EXPECT_FALSE(seen()[0].process);
+  close(held[0]);
+  close(held[1]);
+}
+
 // A later process with the same id is a different process.
 TEST_F(ShownRanks, ReusedProcessIdCountsAsDead) {
   std::optional<ShownRank> shown;

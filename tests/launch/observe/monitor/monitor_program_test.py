@@ -47,8 +47,8 @@ class Monitor(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def train_held(self, steps, while_held):
-        """Holds a training of two ranks in its first step while WHILE_HELD(wait_for, said) runs, because the monitor
-        runs on idle cores only: on a busy machine a short training may end before the second row."""
+        """Holds a training of two ranks in its first step while WHILE_HELD(wait_for, said) runs, because on a
+        busy machine a short training may end before the second row."""
         held, log = self.images / "held", self.images / "log"
         with log.open("wb") as output:
             job = subprocess.Popen([MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", *self.command(steps)],

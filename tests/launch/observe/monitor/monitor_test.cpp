@@ -14,6 +14,7 @@
 
 #include "core/files/file_text.h"
 #include "core/system/processor_name.h"
+#include "launch/observe/monitor/background_thread.h"
 #include "launch/observe/monitor/monitor_file.h"
 #include "tests/launch/observe/monitor/nvml_stub.h"
 #include "tests/message_of.h"
@@ -75,8 +76,7 @@ class Monitor : public testing::Test {
     wait_for_end();
     return sums;
   }
-  // The destructor waits at most 2 s for the monitor's thread, which may get no core: not every user may
-  // raise its priority.
+  // The destructor waits at most 2 s for the monitor's thread.
   static void wait_for_end() {
     wait_until([] {
       std::error_code ended;
@@ -86,18 +86,7 @@ class Monitor : public testing::Test {
     });
   }
   static void wait_until(const std::function<bool()>& holds) {
-    while (!holds()) {
-      raise_priorities();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-  // A monitor runs on otherwise idle cores; a machine that compiles beside the tests has none.
-  static void raise_priorities() {
-    std::error_code ended;
-    for (const auto& task : fs::directory_iterator("/proc/self/task", ended)) {
-      const sched_param parameter = {};
-      sched_setscheduler(std::stoi(task.path().filename().string()), SCHED_OTHER, &parameter);
-    }
+    while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   // Waits for `count` more rows.
   void wait_for_rows(std::size_t count) const {
@@ -108,6 +97,16 @@ class Monitor : public testing::Test {
   NvmlStub stub_;
   TemporaryFolder folder_;
 };
+
+// On a busy machine a thread with SCHED_IDLE gets no core for seconds. If its process is killed, the process
+// keeps its locks and memory until that thread has run again.
+TEST(BackgroundThread, GetsACoreOnABusyMachine) {
+  if (sched_getscheduler(0) == SCHED_IDLE)
+    GTEST_SKIP() << "not every user may raise the priority of this test";
+  int policy = SCHED_IDLE;
+  start_background_thread("ls-test", [&] { policy = sched_getscheduler(0); }).join();
+  EXPECT_NE(policy, SCHED_IDLE);
+}
 
 // A thread that starts after a disk was unmounted must not create its folder again.
 TEST_F(Monitor, OnlyTheConstructorCreatesTheFolder) {

@@ -18,8 +18,7 @@ import time
 import unittest
 
 LOCKSTEP = MPIEXEC = None
-# Images of the preset's size, which need not be unpacked. A killed process ends only when its threads have run, and the
-# monitor's thread runs on otherwise idle cores only.
+# Images of the preset's size, which need not be unpacked.
 SETTINGS = ["data.format=synthetic", "data.path=none", "data.synthetic.height=28", "data.synthetic.width=28",
             "data.synthetic.channels=1", "data.synthetic.train_samples=60000", "data.synthetic.test_samples=100",
             "train.epochs=1000000", "train.threads=1", "comm.timeout_seconds=3600", "run.log_every=1",
@@ -221,6 +220,13 @@ class MonitorCommand(unittest.TestCase):
         told = subprocess.run([*command, "--json"], capture_output=True, text=True)
         self.assertEqual(told.returncode, 0)
         self.assertEqual(json.loads(told.stdout)["jobs"], [])
+        # A user stops a monitor with a signal, so the signal is no reason for a message.
+        monitor = subprocess.Popen([*command, "--every", "0.02", "--count", "1000000"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        monitor.stdout.readline()
+        monitor.terminate()
+        self.assertEqual(monitor.communicate()[1], "")
+        self.assertEqual(monitor.returncode, 75)
 
 
 if __name__ == "__main__":
