@@ -345,7 +345,8 @@ void Loader::read_root(const toml::table& root, const std::string& name) {
       const std::string near = nearest(section, known);
       complaints_.add(name, line,
                       fmt::format("unknown section [{}]{}", one_line(section),
-                                  did_you_mean(near.empty() ? near : "[" + near + "]")));
+                                  section == "sweep" ? "; a file with it is one for lockstep sweep"
+                                                     : did_you_mean(near.empty() ? near : "[" + near + "]")));
     } else {
       complaints_.add(name, line, unknown_key(section, keys_));
     }

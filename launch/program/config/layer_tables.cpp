@@ -185,6 +185,10 @@ std::string toml_value(const toml::node& node) {
       parts.push_back(fmt::format("{} = {}", key_text(std::string(key.str())), toml_value(each)));
     return parts.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(parts, ", "));
   }
+  if (const auto number = node.value_exact<double>()) {  // toml++ prints 0.1 as 0.10000000000000001
+    const std::string text = fmt::format("{}", *number);
+    return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
+  }
   std::ostringstream out;
   out << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);  // "text", not 'text'
   return one_line(out.str());

@@ -60,7 +60,9 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
                             .learning_rate = configured.learning_rate,
                             .warmup_epochs = configured.warmup_epochs};
   if (now != nullptr && now->samples_per_second >= BatchSearch::kFast * peak->samples_per_second) {
-    found.reason = "the configured batch reaches " + per_cent_of_peak(*now, *peak);
+    const bool alone = std::ranges::count_if(figures, &BatchFigure::measured) == 1;
+    found.reason = alone ? "no other batch was measured"
+                         : "the configured batch reaches " + per_cent_of_peak(*now, *peak);
     if (fast.batch < now->batch)
       found.reason += fmt::format("; batch {} is also fast enough and needs less memory", fast.batch);
     return found;

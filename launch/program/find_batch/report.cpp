@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text/enum_words.h"
+#include "core/text/json_text.h"
 #include "core/text/units.h"
 #include "launch/observe/charts/svg_chart.h"
 #include "launch/observe/terminal/progress_line.h"
@@ -189,7 +190,7 @@ std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>
         {"reason", best.reason},
         {"samples_per_second_ratio", found.ratio}}},
       {"seconds", found.seconds}};
-  return json.dump(1) + '\n';
+  return dumped(json, 1) + '\n';
 }
 
 std::string batch_charts(const FoundBatch& found, const std::vector<BatchAccuracy>& accuracies,

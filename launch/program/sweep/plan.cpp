@@ -19,6 +19,7 @@
 #include "launch/program/config/layer_tables.h"
 #include "launch/program/config/suggestions.h"
 #include "launch/program/config/toml_text.h"
+#include "launch/program/own_command.h"
 
 namespace lockstep {
 namespace {
@@ -54,6 +55,7 @@ class SweepReader {
         fmt::format("{} errors in the sweep file:\n  {}", problems_.size(), fmt::join(problems_, "\n  ")));
   }
 
+  bool is_training(const toml::table& root) const;
   void read_sweep_section(const toml::table& table);
   void read_set(const toml::node& node);
   void read_axes(const toml::table& table);
@@ -84,6 +86,17 @@ class SweepReader {
   std::int64_t epochs_ = 0;
   std::vector<std::string> problems_;
 };
+
+// True if the file has sections of a training's configuration and none of a sweep.
+bool SweepReader::is_training(const toml::table& root) const {
+  if (root.contains("sweep") || root.contains("keys")) return false;
+  for (const auto& [key, node] : root) {
+    const std::string section(key.str());
+    if (node.is_table() && std::ranges::find(keys_, section, &detail::Key::section) != keys_.end())
+      return true;
+  }
+  return false;
+}
 
 template <typename Number>
 void SweepReader::number(const toml::node& node, const std::string& name, std::type_identity_t<Number> least,
@@ -361,6 +374,12 @@ SweepPlan SweepReader::read() {
   for (const SyntaxError& error : readable.errors)
     problems_.push_back(fmt::format("{}:{}:{}: {}", path_, error.line, error.column, error.what));
   const toml::table root = toml::parse(readable.text);
+  if (readable.errors.empty() && is_training(root))
+    throw ConfigError(fmt::format(
+        "{} is the configuration of one training: to train it, run {}. To search over its keys, write "
+        "another file, with this one as config in [sweep] and the values of each key in [keys]; lockstep "
+        "help sweep has an example",
+        path_, shell_command({"lockstep", "train", path_})));
   for (const auto& [name, node] : root)
     if (!node.is_table() || (name.str() != "sweep" && name.str() != "keys"))
       complain(node, fmt::format("{}: a sweep file has only the sections [sweep] and [keys]",

@@ -85,9 +85,14 @@ std::string sweep_line(const std::string& start, const std::string& text, const 
 std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::int64_t epochs,
                          std::int64_t epochs_done) {
   const SweepRules rules = plan.rules(slots.count);
-  std::string text = fmt::format("Lockstep {}: {} of {}, {} at once, {} and {} each", kVersion,
+  std::string text = fmt::format("Lockstep {}: {} of {}, {} at once, each with {}", kVersion,
                                  counted_of(rules.trials, "trial"), plan.config, slots.count,
-                                 counted_of(plan.ranks, "rank"), counted_of(slots.threads, "thread"));
+                                 counted_of(plan.ranks, "rank"));
+  const TuneSettings& searched = plan.trials.front();
+  // A reproducible training has one thread unless it is given.
+  const std::int64_t threads = plan.base.reproducible && plan.base.threads == 0 ? 1 : slots.threads;
+  if (!searched.contains("train.threads") && !searched.contains("train.reproducible"))
+    text += fmt::format(" of {}", counted_of(threads, "thread"));
   if (rules.rungs.size() > 1)
     text += fmt::format("; compared after {} of {} epochs",
                         fmt::join(rules.rungs.begin(), rules.rungs.end() - 1, ", "), rules.rungs.back());

@@ -411,7 +411,8 @@ void Sweep::finish(std::int64_t best) const {
   if (!journal_.found_finish()) journal_.finished();
   std::error_code error;
   for (std::int64_t trial = 0; trial < std::ssize(accounts_); ++trial)
-    if (trial != best) std::filesystem::remove_all(folder_of(trial) / "checkpoints", error);
+    if (trial != best && !search_.trials()[static_cast<std::size_t>(trial)].failed())
+      std::filesystem::remove_all(folder_of(trial) / "checkpoints", error);
 }
 
 }  // namespace lockstep

@@ -37,7 +37,7 @@ class Sweep {
   Config config_of(std::int64_t trial) const;
   std::filesystem::path folder_of(std::int64_t trial) const;
   // Records the end of the sweep, so that a later run() starts no job, and removes the checkpoints of all
-  // other trials.
+  // other trials that did not fail: the problem of a failed one may name its checkpoint.
   void finish(std::int64_t best) const;
 
  private:

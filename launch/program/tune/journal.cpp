@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/text/json_text.h"
 #include "launch/observe/run_files/run_folder.h"
 #include "launch/program/config/config.h"
 #include "launch/program/config/toml_text.h"
@@ -88,7 +89,7 @@ void TuneJournal::read(const TuneHeader& header) {
   }
   found_ = std::max(number - 1, 0);
   lines.drop_cut_off_line();
-  if (number == 0) lines.add(here.dump());
+  if (number == 0) lines.add(dumped(here));
 }
 
 std::optional<TuneVisit> TuneJournal::take(const TuneRequest& request) {
@@ -102,10 +103,10 @@ std::optional<TuneVisit> TuneJournal::take(const TuneRequest& request) {
 void TuneJournal::append(const TuneRequest& request, const TuneVisit& visit) {
   TuneJson line = {{"settings", request.settings}, {"confirms", request.confirms}};
   line.update(as_json(visit));
-  lines_->add(line.dump());
+  lines_->add(dumped(line));
 }
 
-std::string to_text(const TuneVisit& visit) { return as_json(visit).dump(); }
+std::string to_text(const TuneVisit& visit) { return dumped(as_json(visit)); }
 
 TuneVisit visit_from_text(const std::string& text) { return visit_from(TuneJson::parse(text)); }
 

@@ -12,6 +12,7 @@
 #include "core/text/json_text.h"
 #include "core/text/text.h"
 #include "launch/observe/charts/svg_chart.h"
+#include "launch/observe/terminal/progress_line.h"
 #include "launch/program/config/toml_text.h"
 #include "launch/program/tune/dimensions.h"
 #include "launch/train/quantile.h"
@@ -35,8 +36,8 @@ double exposed_ms(const std::vector<BenchBlock>& blocks) {
 std::string table_row(const std::vector<BenchBlock>& blocks, const std::string& ratio,
                       const TuneFacts& facts) {
   const double step = step_ms(blocks);
-  return fmt::format("{:>9.2f}  {:>10.2f}  {:>9.5g}  {:<25}", step, exposed_ms(blocks),
-                     static_cast<double>(facts.global_batch) / step * 1e3, ratio);
+  return fmt::format("{:>9.2f}  {:>10.2f}  {:>9}  {:<25}", step, exposed_ms(blocks),
+                     rounded_rate(static_cast<double>(facts.global_batch) / step * 1e3), ratio);
 }
 
 Evidence as_evidence(const std::vector<BenchBlock>& blocks) {

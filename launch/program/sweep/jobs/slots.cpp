@@ -69,13 +69,14 @@ SweepSlots deal_slots(const SweepPlan& plan, const SweepResources& resources) {
       device.device == "cuda" || device.device == "idle" || (device.device == "auto" && gpus >= plan.ranks);
   SweepSlots slots{.count = plan.jobs};
   if (wants_gpus && !device.share_device) {
-    const std::int64_t fits = gpus / plan.ranks;
-    if (fits < std::max<std::int64_t>(plan.jobs, 1))
-      throw ConfigError(
-          fmt::format("sweep.jobs = {} with sweep.ranks = {} need {} GPUs, but {} {} free; reduce sweep.jobs "
-                      "or sweep.ranks, or set world.device=cpu",
-                      plan.jobs, plan.ranks, std::max<std::int64_t>(plan.jobs, 1) * plan.ranks, gpus,
-                      gpus == 1 ? "is" : "are"));
+    const std::int64_t fits = gpus / plan.ranks, needed = std::max<std::int64_t>(plan.jobs, 1) * plan.ranks;
+    if (gpus < needed)
+      throw ConfigError(fmt::format(
+          "sweep.jobs = {} with sweep.ranks = {}: {} {} needed, but {} {} free; reduce sweep.jobs "
+          "or sweep.ranks, wait for the jobs that hold GPUs (lockstep info names them), or set "
+          "world.device=cpu",
+          plan.jobs, plan.ranks, counted(needed, "GPU"), needed == 1 ? "is" : "are", gpus,
+          gpus == 1 ? "is" : "are"));
     if (slots.count == 0) slots.count = fits;
     slots.devices = dealt(resources.gpus, slots.count, plan.ranks);
   }

@@ -93,6 +93,10 @@ std::string error_of_text(const std::string& text, const std::vector<std::string
   return error_of("own.toml", overrides);
 }
 
+TEST(ConfigErrors, FileOfASweepIsNamed) {
+  expect_parts(error_of_text("[sweep]\nconfig = \"own.toml\"\n"), {"own.toml:1:", "lockstep sweep"});
+}
+
 // The parser words a syntax error; lockstep adds its place and the other errors.
 TEST(ConfigErrors, SyntaxErrorHidesNoOtherError) {
   expect_error_lines(

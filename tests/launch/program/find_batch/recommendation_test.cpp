@@ -34,6 +34,8 @@ TEST(Recommendation, KeepsABatchThatIsFastEnough) {
     EXPECT_EQ(found->global_batch, 2 * batch);
     EXPECT_EQ(found->learning_rate, 0.1);
   }
+  EXPECT_EQ(recommend_batch({kFigures.front(), kFigures.back()}, configured(8))->reason,
+            "no other batch was measured");
 }
 
 TEST(Recommendation, TakesALargerBatchAndScalesTheRate) {
@@ -208,6 +210,9 @@ TEST(BatchReport, WritesJsonAndCharts) {
   EXPECT_EQ(written["batches"][3]["problem"], "out of memory");
   EXPECT_EQ(written["recommended"]["batch"], 32);
   EXPECT_EQ(written["gradient_noise"]["critical_batch"], 0);
+  FoundBatch unreadable = found();
+  unreadable.figures.back().problem = "cannot read caf\xe9";
+  EXPECT_TRUE(nlohmann::json::accept(batch_json(unreadable, {}))) << "a name that is not UTF-8";
   const std::string svg = batch_charts(found(), {{.batch = 8, .of_epochs = 0.5}}, "a <network>");
   for (const char* part :
        {"a &lt;network&gt;", ">Busy<", ">Device memory<", ">Test accuracy<", "<svg y=\"900\""})

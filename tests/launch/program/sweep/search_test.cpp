@@ -356,6 +356,21 @@ TEST(SweepPlan, MayRemoveTheEventCommand) {
   EXPECT_FALSE(read_sweep(path, Registry()).base.busy.runs_command());
 }
 
+TEST(SweepPlan, ShowsNumbersInTheirShortestForm) {
+  const TemporaryFolder folder("sweep_numbers");
+  const std::string path = (folder.path() / "sweep.toml").string();
+  const auto plan_of_keys = [&](const std::string& keys) {
+    std::ofstream(path) << "[sweep]\nconfig = \"fashion_mnist_cnn\"\nmethod = \"grid\"\n[keys]\n" << keys;
+    return read_sweep(path, Registry());
+  };
+  std::vector<std::string> rates;
+  const SweepPlan plan = plan_of_keys("optimizer.learning_rate = [0.1, 1e-5, 1.0]\n");
+  for (const TuneSettings& trial : plan.trials) rates.push_back(trial.at("optimizer.learning_rate"));
+  EXPECT_EQ(rates, (std::vector<std::string>{"0.1", "1e-05", "1.0"}));
+  expect_parts(message_of<ConfigError>([&] { plan_of_keys("train.batch = [8.0]\n"); }),
+               {"train.batch", "8.0"});
+}
+
 TEST(SweepPlan, HasALimitedSize) {
   expect_parts(message_of<ConfigError>([] { read_sweep("/dev/zero", Registry()); }), {"/dev/zero", "1 MiB"});
 }

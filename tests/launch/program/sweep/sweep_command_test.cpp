@@ -302,6 +302,7 @@ TEST(Sweep, FailedTrialIsReportedAndStopsNoOther) {
   ASSERT_EQ(problems.size(), 3u) << result.output;
   EXPECT_TRUE(std::regex_search(problems[0], std::regex(R"(\bstep \d+)"))) << problems[0];
   expect_parts(problems[0], {"optimizer.learning_rate"});
+  EXPECT_TRUE(std::filesystem::exists(place.folder() / "trials/0000/checkpoints")) << problems[0];
   for (const int odd : {2, 3}) expect_parts(problems[odd], {"data.mixup", "train.batch"});
   // Each problem is reported when it happens, and in the table.
   EXPECT_EQ(count(result.output, problems[0]), 2) << result.output;
@@ -381,6 +382,13 @@ TEST(Sweep, HeaderCountsTheEpochsOfEachTrial) {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     expect_parts(result.output, {epochs});
   }
+  const ProgramResult threads =
+      run_shell(place.command("method = \"grid\"", "train.threads = [1, 2]") + " --print");
+  EXPECT_EQ(threads.exit_code, 0) << threads.output;
+  EXPECT_EQ(count(threads.output, " thread"), 0) << "trials differ in it: " << threads.output;
+  const std::string reproducible = place.command(
+      "method = \"grid\"\njobs = 1\nset = [\"train.reproducible=true\"]", "train.seed = [1, 2]");
+  expect_parts(run_shell(reproducible + " --print").output, {" of 1 thread;"});
 }
 
 TEST(Sweep, BatchIsANumberAndMayBeARange) {
@@ -466,6 +474,14 @@ TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
     expect_failure(run_shell(program("lockstep") + " sweep " + unreadable), exit_code::io, {unreadable});
   expect_failure(run_shell(place.command("method = \"grid\"", "train.batch = [8\n")), exit_code::config,
                  {"sweep.toml:"});
+}
+
+TEST(Sweep, RefusesTheConfigurationOfATrainingWithOneError) {
+  const SweepPlace place("sweep_of_training");
+  const std::string config = place.path("config.toml").string();
+  const ProgramResult result = run_shell(program("lockstep") + " sweep " + config);
+  expect_failure(result, exit_code::config, {"lockstep train " + config, "[sweep]", "[keys]"});
+  EXPECT_EQ(count(result.output, config + ":"), 0) << "an error for a section: " << result.output;
 }
 
 TEST(Sweep, FitsATerminalAndShowsProgress) {

@@ -297,6 +297,13 @@ TEST_F(TuneJournalFile, MeasurementsOfAnotherSetupAreNotReused) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / "tune.1.jsonl"));
 }
 
+TEST_F(TuneJournalFile, KeepsAProblemThatIsNotUtf8) {
+  const TuneVisit failed{.problem = "cannot read caf\xe9"};
+  EXPECT_FALSE(visit_from_text(to_text(failed)).problem.empty());
+  TuneJournal(path(), header_, false).append(request_, failed);
+  EXPECT_TRUE(TuneJournal(path(), header_, false).take(request_));
+}
+
 TEST_F(TuneJournalFile, FreshRenamesALinkWhoseTargetIsGone) {
   std::filesystem::create_symlink("gone.jsonl", path());
   EXPECT_EQ(TuneJournal(path(), header_, true).measurements_found(), 0);
@@ -356,6 +363,9 @@ TEST(TuneReport, WinningConfigurationStatesItsGains) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 5) << "header, default, candidate, confirmation, not measured:\n"
                                                << text;
   EXPECT_TRUE(text.ends_with('\n'));
+  TuneFacts large = facts;
+  large.global_batch = 1'000'000;
+  EXPECT_EQ(tune_table(outcome, large, {}).find("e+"), std::string::npos) << "an exponent in samples/s";
   const std::string narrow = tune_table(outcome, facts, {.present = true, .columns = 80});
   EXPECT_LE(longest_line(narrow), 80u) << narrow;
   EXPECT_GE(lines_of(narrow).size(), 4u) << "header, default, candidate and its confirmation";
