@@ -6,6 +6,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 cmake --preset cpu -DLOCKSTEP_TESTS=OFF -DCMAKE_UNITY_BUILD=ON >/dev/null
-echo "Building with $jobs cores, about $(((450 / jobs + 59) / 60)) minutes the first time; then training, about one"
+echo "Building with $jobs cores, about $(((450 / jobs + 59) / 60)) min the first time; then training, about 1 min"
 cmake --build --preset cpu --target lockstep
 exec build/cpu/bin/lockstep train fashion_mnist_cnn --ranks 2 "$@"

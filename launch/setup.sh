@@ -10,10 +10,11 @@ packages=(cmake ninja-build g++ openmpi-bin libopenmpi-dev libdnnl-dev libcli11-
   nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev libisal-dev zlib1g-dev libturbojpeg0-dev libspng-dev libcsv-dev
   dataset-fashion-mnist ${more_packages[@]+"${more_packages[@]}"})
 
+# A library of two architectures has two lines. The call fails if it does not know a package.
+states=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
 missing=()
 for package in "${packages[@]}"; do
-  state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
-  [[ $state == installed* ]] || missing+=("$package")  # a library of two architectures has two states
+  [[ $'\n'$states$'\n' == *$'\n'"$package installed"$'\n'* ]] || missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then
   by_hand() {
