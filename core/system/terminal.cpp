@@ -36,9 +36,11 @@ void make_failed_writes_errors() {
 }
 
 void flush_or_throw() {
-  errno = EIO;  // if only an earlier write failed
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    throw IoError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  const bool failed = std::fflush(stdout) != 0;
+  if (failed || std::ferror(stdout) != 0)
+    throw IoError(
+        fmt::format("cannot write to standard output: {}",
+                    failed ? std::strerror(errno) : "an earlier write failed; is it full or closed?"));
 }
 
 Terminal find_terminal(int descriptor) {

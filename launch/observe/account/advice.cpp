@@ -94,7 +94,7 @@ class Adviser {
   Advice no_core(double starved) const {
     Change change{
         .step_seconds = context_.step_seconds - starved,
-        .text = "run fewer ranks per node (--ranks), or bind each rank to its own cores (mpirun --bind-to)"};
+        .text = "run fewer ranks per node (--ranks), or bind each rank to its own cores (mpirun --map-by)"};
     if (context_.threads > 1) {
       change.key = "train.threads";
       change.value = std::to_string(context_.threads - 1);
