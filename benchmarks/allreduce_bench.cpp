@@ -4,7 +4,6 @@
 // Lockstep's in memory of the communicator (a shared window inside a node) and in plain memory, in turns with
 // those of MPI, Gloo and NCCL. Every result is verified.
 //   mpirun -np 2 --bind-to none allreduce_bench -b 4K -e 64M -f 4 --json FILE
-#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -48,11 +47,10 @@ std::vector<double> measure_log(int repeats) {
 
 // Measures and prints the cost of recording a collective; runs instead of the table.
 void tell_record_cost(const Options& options, World& world, nlohmann::json& result) {
-  const std::vector<double> nanoseconds = measure_log(options.iters);
-  const auto [least, most] = std::ranges::minmax(nanoseconds);
-  result["log_ns"] = median(nanoseconds);
-  result["log_ns_spread"] = {least, most};
-  if (world.rank() == 0) fmt::print("recording a collective takes {:.0f} ns\n", median(nanoseconds));
+  const Spread nanoseconds = spread_of(measure_log(options.iters));
+  result["log_ns"] = nanoseconds.typical;
+  result["log_ns_spread"] = {nanoseconds.least, nanoseconds.most};
+  if (world.rank() == 0) fmt::print("recording a collective takes {:.0f} ns\n", nanoseconds.typical);
 }
 
 std::vector<BandwidthRow> run_collective(const Options& options, Ways& ways, CollectiveKind kind,

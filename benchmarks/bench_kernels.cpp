@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "benchmarks/on_device.h"
-#include "core/error.h"
 #include "core/random.h"
 
 namespace lockstep {
@@ -30,44 +29,42 @@ void fill(Stream& stream, Buffer& memory, const std::string& name) {
 
 Layout flat(const BenchArena& m, DType type) { return Layout({m.count}, type); }
 
-// An elementwise kernel. bytes(t): bytes per element of t bytes. call(backend, arena) writes its result to c.
+// An elementwise kernel. tensors: number of tensors that it reads or writes. more: other bytes per element.
+// call(backend, arena) writes its result to c.
 template <typename Call>
-BenchKernel elementwise(const char* name, std::function<double(double)> bytes, Call call) {
-  return {name, true, [bytes = std::move(bytes), call](Backend& backend, BenchArena& m) -> BenchCall {
+BenchKernel elementwise(const char* name, int tensors, int more, Call call) {
+  return {name, true, [=](Backend& backend, BenchArena& m) -> BenchCall {
             const auto t = static_cast<double>(size_of(m.type));
             return {.call = [&backend, &m, call] { call(backend, m); },
-                    .bytes = bytes(t) * static_cast<double>(m.count),
+                    .bytes = (tensors * t + more) * static_cast<double>(m.count),
                     .result = m.c.data(),
                     .result_layout = flat(m, m.type)};
           }};
 }
 
 std::vector<BenchKernel> elementwise_kernels() {
-  const auto times = [](double tensors) { return [tensors](double t) { return tensors * t; }; };
   std::vector<BenchKernel> all = {
-      elementwise("add", times(3),
+      elementwise("add", 3, 0,
                   [](Backend& backend, BenchArena& m) {
                     backend.add(m.stream, {m.type, m.count, m.a.data(), m.b.data(), m.c.data()});
                   }),
       elementwise(
-          "relu", times(2),
+          "relu", 2, 0,
           [](Backend& backend, BenchArena& m) {
             backend.activation_forward(m.stream, {Activation::relu, m.type, m.count, m.a.data(), m.c.data()});
           }),
-      elementwise("relu backward", times(3),
+      elementwise("relu backward", 3, 0,
                   [](Backend& backend, BenchArena& m) {
                     backend.activation_backward(
                         m.stream, {Activation::relu, m.type, m.count, m.a.data(), m.b.data(), m.c.data()});
                   }),
-      elementwise("scale", times(2),
+      elementwise("scale", 2, 0,
                   [](Backend& backend, BenchArena& m) {
                     backend.scale(m.stream, {m.type, m.count, -1.0f, m.c.data()});
                   }),
-      elementwise(
-          "cast from fp32", [](double t) { return 4 + t; },
-          [](Backend& backend, BenchArena& m) {
-            backend.cast(m.stream, {m.count, DType::f32, m.type, m.value.data(), m.c.data()});
-          })};
+      elementwise("cast from fp32", 1, 4, [](Backend& backend, BenchArena& m) {
+        backend.cast(m.stream, {m.count, DType::f32, m.type, m.value.data(), m.c.data()});
+      })};
   all.push_back({"all finite", true, [](Backend& backend, BenchArena& m) -> BenchCall {
                    return {.call =
                                [&backend, &m] {
@@ -194,14 +191,14 @@ std::vector<BenchKernel> codec_kernels() {
            backend.encode_blocks(m.stream, encode);
            const auto values = static_cast<double>(blocks * kBlockElements);
            const auto records = static_cast<double>(blocks * record_bytes(row.code));
-           BenchCall call{.call = {},
-                          .bytes = (row.encodes ? 12 : 4) * values + records,
-                          .result = m.second.data(),
-                          .result_layout = Layout({blocks * kBlockElements}, DType::f32)};
-           call.call = [&backend, &m, encode, sum, row] {
-             row.encodes ? backend.encode_blocks(m.stream, encode) : backend.sum_blocks(m.stream, sum);
-           };
-           return call;
+           return {.call =
+                       [&backend, &m, encode, sum, row] {
+                         row.encodes ? backend.encode_blocks(m.stream, encode)
+                                     : backend.sum_blocks(m.stream, sum);
+                       },
+                   .bytes = (row.encodes ? 12 : 4) * values + records,
+                   .result = m.second.data(),
+                   .result_layout = Layout({blocks * kBlockElements}, DType::f32)};
          }});
   }
   return all;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "benchmarks/bench_kernels.h"
 #include "benchmarks/on_device.h"

@@ -70,10 +70,9 @@ class Neighbours {
 // Measures steps per second for `seconds`.
 double rate(Trainer& trainer, double seconds) {
   const std::int64_t begin = now_ns();
-  std::int64_t end = begin;
   int steps = 0;
-  for (; end - begin < static_cast<std::int64_t>(seconds * 1e9); end = now_ns(), ++steps) trainer.step();
-  return 1e9 * steps / static_cast<double>(end - begin);
+  for (; seconds_since(begin) < seconds; ++steps) trainer.step();
+  return steps / seconds_since(begin);
 }
 
 int run(const Options& o) {
@@ -95,13 +94,12 @@ int run(const Options& o) {
   nlohmann::json turns = nlohmann::json::array();
   fmt::print("{} batch {} {} threads, {} turns of {} s\n", o.model, o.batch, o.threads, o.rounds, o.seconds);
   for (std::size_t busy = 0; busy < rates.size(); ++busy) {
-    const auto [least, most] = std::ranges::minmax(rates[busy]);
-    const double middle = median(rates[busy]);
+    const Spread speed = spread_of(rates[busy]);
     fmt::print("  {} busy neighbours: {:.0f} samples/s ({:.0f} to {:.0f}), {:.0f} % of the speed alone\n",
-               busy, middle, least, most, 100 * middle / alone);
+               busy, speed.typical, speed.least, speed.most, 100 * speed.typical / alone);
     turns.push_back({{"busy_neighbours", busy},
-                     {"samples_per_second", middle},
-                     {"of_alone", middle / alone},
+                     {"samples_per_second", speed.typical},
+                     {"of_alone", speed.typical / alone},
                      {"turns", rates[busy]}});
   }
   write_json(o.json, {{"benchmark", "busy_neighbour"},

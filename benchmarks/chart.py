@@ -164,9 +164,9 @@ def draw_panel(panel, top):
     yield from draw_legend(panel, top)
 
 
-def svg(title, panels, note=""):
+def svg(title, panels, note):
     """The text of an SVG file: a title, the panels one below the other, and a note at the foot."""
-    head, foot = 34, 26 if note else 0
+    head, foot = 34, 26
     height = head + PANEL_HEIGHT * len(panels) + foot
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
              f'role="img" font-family="sans-serif" font-size="12" fill="{INK}">',
@@ -174,6 +174,5 @@ def svg(title, panels, note=""):
              text(LEFT, 28, title, "start", ' font-size="17" font-weight="bold"')]
     for index, panel in enumerate(panels):
         parts += draw_panel(panel, head + PANEL_HEIGHT * index)
-    if note:
-        parts.append(text(LEFT, height - 10, note, "start", ' fill="#666666" font-size="11"'))
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    parts += [text(LEFT, height - 10, note, "start", ' fill="#666666" font-size="11"'), "</svg>"]
+    return "\n".join(parts) + "\n"

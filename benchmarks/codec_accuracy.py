@@ -192,9 +192,7 @@ def mean_curve(part, way):
 def draw(document):
     """The chart of a file, as SVG text."""
     panels, dates = [], []
-    for task, part in document.items():
-        if not isinstance(part, dict):
-            continue
+    for task, part in training_runs.parts_of(document).items():
         dates += [part["date"], *(run["date"] for run in part["runs"] if "date" in run)]
         ways = list(dict.fromkeys(run["way"] for run in part["runs"]))
         curves = {way: mean_curve(part, way) for way in ways}
@@ -217,16 +215,15 @@ def draw(document):
                 dense = min(TASKS[task].dense.get(way, 0), steps * epoch)
                 return dense * step_seconds.get("none", 0) + (steps * epoch - dense) * step_seconds[way]
             panels.append(panel(f"accuracy over time at {link['rate']}", "seconds", seconds))
-    seeds = max(len(runs_of(part, "none")) for part in document.values() if isinstance(part, dict))
+    seeds = max(len(runs_of(part, "none")) for part in training_runs.parts_of(document).values())
     return chart.svg("Accuracy of codecs", panels,
                      f"Means of up to {training_runs.counted(seeds, 'seed')}; time: steps, each the median one over the "
                      f"link, behind warm-ups; {max(dates)}")
 
 
-def time_steps(options, task, part, folder):
-    """Adds part["link"]: the step time of each way over the link, medians over the turns."""
-    side, _ = task.image
-    training = training_runs.Training(f"{options.bin}/lockstep", task.model, side, options.steps, 1, [], folder)
+def time_steps(options, task, folder):
+    """The step time of each way over the link, medians over the turns."""
+    training = training_runs.Training(f"{options.bin}/lockstep", task.model, task.image[0], options.steps, 1, [], folder)
     launch = training_runs.launcher(task.ranks, options.link)
 
     def step(way):
@@ -237,14 +234,12 @@ def time_steps(options, task, part, folder):
     for way, results in turns.items():
         typical, least, most = training_runs.middle([result["step_ms"] for result in results])
         rows.append({"way": way, "step_ms": typical, "step_ms_spread": [least, most]})
-    part["link"] = {"rate": options.link, "ranks": task.ranks, "rounds": options.rounds, "steps": options.steps,
-                    **record.circumstances(shlex.join(["benchmarks/codec_accuracy.py", *sys.argv[1:]]),
-                                           f"{options.bin}/lockstep"), "rows": rows}
+    return {"rate": options.link, "ranks": task.ranks, "rounds": options.rounds, "steps": options.steps, "rows": rows}
 
 
 def write(options, document):
     record.write(options.json, document)
-    if any(isinstance(part, dict) and part["runs"] for part in document.values()):
+    if any(part["runs"] for part in training_runs.parts_of(document).values()):
         options.json.with_suffix(".svg").write_text(draw(document))
 
 
@@ -269,7 +264,7 @@ def run(options, arguments):
             print(f"seed {seed}  {way:<36} {curve[-1]['accuracy']:6.2f} %", flush=True)
     if options.link:
         with tempfile.TemporaryDirectory() as folder:
-            time_steps(options, task, part, pathlib.Path(folder))
+            part["link"] = {**circumstances, **time_steps(options, task, pathlib.Path(folder))}
     part["summary"] = [row for row in (summary(part, way) for way in WAYS) if row]
     write(options, document)
     print("\n".join(line_of(row) for row in part["summary"]), flush=True)

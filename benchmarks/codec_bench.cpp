@@ -4,8 +4,6 @@
 // supports, bucket by bucket on a communication stream as the exchange calls them, in turns with a copy of as
 // many bytes as they read and write, residuals included. Also measures all arithmetic of each codec for the
 // gradients of a training step, and compares it with that step.
-#include <algorithm>
-
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "benchmarks/on_device.h"
@@ -70,9 +68,9 @@ class Encoding {
       real_ = on_device(stream_, std::vector<std::uint32_t>(floats / sizeof(float) / 32, ~std::uint32_t{0}));
     }
     std::int64_t place = 0;
-    for (std::size_t i = 0; i < stretches_.size(); ++i) {
-      for (const PackedRun& run : stretches_[i].runs) gather(bench, run, place + run.place);
-      place += stretches_[i].room;
+    for (const PackedStretch& stretch : stretches_) {
+      for (const PackedRun& run : stretch.runs) gather(bench, run, place + run.place);
+      place += stretch.room;
     }
     stream_.synchronize();
   }

@@ -195,13 +195,14 @@ std::string_view redop_name(const CollectiveCase& c) {
 }
 
 void fill_input(const CollectiveCase& c, int rank, std::byte* send) {
-  for (int peer = 0; c.kind == CollectiveKind::all_to_all && peer < c.ranks; ++peer) {
+  if (c.kind != CollectiveKind::all_to_all) {
+    return Pattern(c.dtype, [&](std::size_t i) { return input(c, rank, i); }).write(send, c.send_count());
+  }
+  for (int peer = 0; peer < c.ranks; ++peer) {
     Pattern(c.dtype, [&](std::size_t i) {
       return block_input(c, rank, peer, i);
     }).write(send + place_of(c, peer), c.count);
   }
-  if (c.kind == CollectiveKind::all_to_all) return;
-  Pattern(c.dtype, [&](std::size_t i) { return input(c, rank, i); }).write(send, c.send_count());
 }
 
 std::size_t count_wrong(const CollectiveCase& c, int rank, const std::byte* recv) {
@@ -214,21 +215,14 @@ std::size_t count_wrong(const CollectiveCase& c, int rank, const std::byte* recv
     }
     case CollectiveKind::broadcast:
       return Pattern(c.dtype, [&](std::size_t i) { return input(c, c.root, i); }).wrong(recv, c.count);
-    case CollectiveKind::all_gather: {
-      std::size_t wrong = 0;
-      for (int peer = 0; peer < c.ranks; ++peer) {
-        wrong += Pattern(c.dtype, [&](std::size_t i) {
-                   return input(c, peer, i);
-                 }).wrong(recv + place_of(c, peer), c.count);
-      }
-      return wrong;
-    }
+    case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all: {
       std::size_t wrong = 0;
       for (int peer = 0; peer < c.ranks; ++peer) {
-        wrong += Pattern(c.dtype, [&](std::size_t i) {
-                   return block_input(c, peer, rank, i);
-                 }).wrong(recv + place_of(c, peer), c.count);
+        wrong +=
+            Pattern(c.dtype, [&](std::size_t i) {
+              return c.kind == CollectiveKind::all_gather ? input(c, peer, i) : block_input(c, peer, rank, i);
+            }).wrong(recv + place_of(c, peer), c.count);
       }
       return wrong;
     }

@@ -18,6 +18,7 @@ import tempfile
 
 import record
 import suite
+import training_runs
 
 HERE = pathlib.Path(__file__).resolve().parent
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -81,9 +82,6 @@ def flags(case):
         "--threads", str(options.threads)]
 
 
-DIRECT = "lockstep, direct kernels"
-
-
 def ways_of_a_step(case):
     """All ways by name; those in bf16 end in ", bf16"."""
     command = [f"{options.bin}/step_bench", *flags(case)]
@@ -96,7 +94,7 @@ def ways_of_a_step(case):
         ways[f"lockstep{suffix}"] = functools.partial(run, own)
         for way in PEERS:
             ways[f"{' '.join(way) or 'eager'}{suffix}"] = functools.partial(run, [*peer, "--precision", precision, *way])
-    ways[DIRECT] = functools.partial(run, command + ["--kernels", "direct"])
+    ways[suite.DIRECT] = functools.partial(run, command + ["--kernels", "direct"])
     return ways
 
 
@@ -111,7 +109,7 @@ def compare_steps(case):
     fp32 = {name: results for name, results in turns.items() if not name.endswith("bf16")}
     *targets, of_any = case["targets"]
     row = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": targets[not options.avx2],
-           **STEP_CONDITIONS, **suite.compare(fp32, direct=DIRECT)}
+           **STEP_CONDITIONS, **suite.compare(fp32)}
     if not row["lockstep"]:
         return None
     del row["targets"]
@@ -120,7 +118,7 @@ def compare_steps(case):
         text += f", target {row['target']}"
     if not options.avx2:
         row["turns"] = {name: suite.speeds(results) for name, results in turns.items()}
-        row["any_precision"] = {"target": of_any, **suite.compare_fastest(turns, "lockstep", without=DIRECT)}
+        row["any_precision"] = {"target": of_any, **suite.compare_fastest(turns, suite.OWN, without=suite.DIRECT)}
         if "ratio" in row["any_precision"]:
             text += f"; fastest precision of each {suite.with_spread(row['any_precision'])}, target {of_any}"
     row["memory_over_plan"] = max((r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"]
@@ -164,17 +162,15 @@ def engine_cost():
 
 def train_speed(ranks, threads, folder, steps=40, batch=64):
     run_dir = pathlib.Path(folder) / f"{ranks}x{threads}x{batch}"
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), f"{options.bin}/lockstep", "train",
-               "fashion_mnist_resnet20", "--set", "model.name=resnet18", "--set", f"train.threads={threads}",
-               "--set", f"train.batch={batch}",
-               "--set", f"train.steps={max(1, steps // ranks)}", "--set", "schedule.warmup_epochs=0",
-               "--set", f"run.dir={run_dir}", "--set", "run.checkpoint_minutes=0"]
+    settings = {"model.name": "resnet18", "train.threads": threads, "train.batch": batch, "train.steps": max(1, steps // ranks),
+                "schedule.warmup_epochs": 0, "run.dir": run_dir, "run.checkpoint_minutes": 0}
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)
-    done = suite.execute(command)
+    done = suite.execute([*training_runs.launcher(ranks), f"{options.bin}/lockstep", "train", "fashion_mnist_resnet20",
+                          *training_runs.overrides(settings)])
     if done.status != "ok":
         report(done)
         return None
-    return json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])["samples_per_second"]
+    return training_runs.lines_of(run_dir / "metrics.jsonl")[-1]["samples_per_second"]
 
 
 def ranks_against_threads():

@@ -35,7 +35,7 @@ double milliseconds(int steps, Step step, Wait wait) {
   const std::int64_t begin = now_ns();
   for (int i = 0; i < steps; ++i) step();
   wait();
-  return static_cast<double>(now_ns() - begin) * 1e-6 / steps;
+  return 1e3 * seconds_since(begin) / steps;
 }
 
 int run(const Options& o) {

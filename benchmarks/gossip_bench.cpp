@@ -9,7 +9,6 @@
 
 #include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
-#include "comm/agreement.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/timeline.h"
@@ -103,17 +102,17 @@ nlohmann::json describe(const GossipOptions& o, const std::vector<std::vector<st
       others.push_back(others_rate(rates));
       last.push_back(rates.back());
     }
-    const auto [least, most] = std::ranges::minmax(others);
-    if (!kTurns[i].slowed) alike = median(others);
+    const Spread peers = spread_of(others);
+    if (!kTurns[i].slowed) alike = peers.typical;
     const char* name = kTurns[i].topology == Topology::ring ? "ring" : "all";
     fmt::print("  {:<5} {:<18} peers {:5.1f} steps/s ({:.1f} to {:.1f}), {:3.0f} %; last rank {:5.1f}\n",
-               name, kTurns[i].slowed ? "last rank slowed" : "equal speed", median(others), least, most,
-               100 * median(others) / alike, median(last));
+               name, kTurns[i].slowed ? "last rank slowed" : "equal speed", peers.typical, peers.least,
+               peers.most, 100 * peers.typical / alike, median(last));
     rows.push_back({{"topology", name},
                     {"slowed", kTurns[i].slowed},
-                    {"others_steps_per_second", median(others)},
-                    {"spread", {least, most}},
-                    {"of_alike", median(others) / alike},
+                    {"others_steps_per_second", peers.typical},
+                    {"spread", {peers.least, peers.most}},
+                    {"of_alike", peers.typical / alike},
                     {"last_steps_per_second", median(last)}});
   }
   nlohmann::json options = o.to_json();

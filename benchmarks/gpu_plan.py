@@ -232,8 +232,9 @@ def fine_tuning(batch, steps, precision="fp32", *settings):
         f"train.precision={precision}", f"train.steps={steps}", *loader], read=last_epoch)
 
 
-def sampler(columns):
+def sampler():
     """Samples until the next part with `alone` begins."""
+    columns = "power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"
     return Program("nvidia-smi samples", f"nvidia-smi --query-gpu={columns} --format=csv,nounits -lms 200", background=True,
                    read=samples)
 
@@ -274,7 +275,6 @@ def smoke():
 
 # Leaves cores for PyTorch's compilers, which run beside the tests.
 FEW_CORES = {"OMP_NUM_THREADS": "4"}
-POWER = "power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used"
 TWO_RANKS = trained("two ranks", "cifar10_resnet18", random_images(32, "world.share_device=true", "train.steps=4"),
                     start="{bundle}/run -np 2 ", limit=15)
 
@@ -285,7 +285,7 @@ FIRST = [
         gtest("cuda_trainer_test", environment=FEW_CORES), gtest("kernels_cuda_test"), gtest("comm_nccl_test"),
         prepared("resnet50", "compiled"), prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")],
          together=True),
-    Part("resnet50", 115, 20, [sampler(POWER), ours("resnet50", peak=True)], alone=True),
+    Part("resnet50", 115, 20, [sampler(), ours("resnet50", peak=True)], alone=True),
     Part("PyTorch", 135, 55, [pytorch("resnet50", "eager", limit=22), pytorch("resnet50", "compiled")], alone=True),
     Part("kernels of a step", 190, 30, [profiled()], alone=True),
     Part("resnet18", 220, 70, [
@@ -307,7 +307,7 @@ SPEED = [
     Part("tests", 30, 62, [
         gtest("cuda_trainer_test", environment=FEW_CORES), gtest("kernels_cuda_test"), prepared("resnet50", "compiled"),
         prepared("resnet18", "graphs"), prepared("resnet18, batch 128", "graphs")], together=True),
-    Part("resnet50", 92, 50, [sampler(POWER), ours("resnet50", peak=True, limit=14),
+    Part("resnet50", 92, 50, [sampler(), ours("resnet50", peak=True, limit=14),
                               pytorch("resnet50", "eager", limit=16), pytorch("resnet50", "compiled")], alone=True),
     Part("resnet18", 142, 50, [ours("resnet18", limit=8), pytorch("resnet18", "graphs", limit=20),
                                ours("resnet18, batch 128", limit=8), pytorch("resnet18, batch 128", "graphs")],
@@ -356,7 +356,7 @@ PROGRAM = [
     Part("memory", 175, 30, [
         gtest("device_program_test", "--gtest_filter=*MemoryOfTheDevice*", limit=12),
         trained("resnet50", "imagenet_resnet50", IMAGENET + ["train.steps=10"], read=memory)], alone=True),
-    Part("steps", 205, 30, [sampler(POWER), ours("resnet50", peak=True), ours("resnet18"),
+    Part("steps", 205, 30, [sampler(), ours("resnet50", peak=True), ours("resnet18"),
                             ours("resnet18, batch 128")], alone=True),
     Part("fine-tuning", 235, 85, [few_tests(), fine_tuning(1, 4096), fine_tuning(16, 1280), fine_tuning(32, 640)],
          alone=True),

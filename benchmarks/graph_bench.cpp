@@ -28,9 +28,8 @@ class Run {
     training_.trainer.take_host_account();
     const std::int64_t begin = now_ns();
     for (int i = 0; i < steps; ++i) training_.trainer.step();
-    const double total = static_cast<double>(now_ns() - begin) * 1e-6 / steps;
+    step_ms.push_back(1e3 * seconds_since(begin) / steps);
     const StepAccount account = training_.trainer.take_host_account();
-    step_ms.push_back(total);
     host_us.push_back((account.total() - account[Phase::device_wait] - account[Phase::data_wait]) * 1e6 /
                       steps);
   }

@@ -10,7 +10,6 @@
 // a line, its gradient norm, and the monitor's CPU time.
 //
 // With --snapshot: how long a checkpoint's snapshot blocks training, in turns with a copy of as many bytes.
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -82,7 +81,7 @@ struct GuardedTraining {
   std::optional<Trainer> trainer;
 };
 
-double milliseconds_from(std::int64_t begin_ns) { return 1e-6 * static_cast<double>(now_ns() - begin_ns); }
+double milliseconds_from(std::int64_t begin_ns) { return 1e3 * seconds_since(begin_ns); }
 
 void meet(Communicator& communicator) {
   communicator.barrier();

@@ -13,7 +13,6 @@ its advice.
 
 Exit codes: 0 each cause was reported, 1 one was not, 64 wrong command line, 70 a program failed."""
 
-import argparse
 import os
 import pathlib
 import statistics
@@ -34,8 +33,7 @@ def parse_arguments(arguments):
     parser.add_argument("--build", type=pathlib.Path, default=training_runs.ROOT / "build/cpu")
     parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of images: train/CLASS/ and test/CLASS/")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=[case.cause for case in cases(argparse.Namespace(images=""), "")],
-                        help="provoke only this cause")
+    parser.add_argument("--only", choices=[case.cause for case in cases("", "")], help="provoke only this cause")
     parser.add_argument("--json", type=pathlib.Path, required=True)
     return parser.parse_args(arguments)
 
@@ -55,8 +53,8 @@ class Case:
         return {"settings": {event["key"]: event["value"]}} if event["key"] else None
 
 
-def cases(options, records):
-    jpeg = {"data.format": "image_folder", "data.path": options.images, "data.loader": "stream", "data.loader_threads": 1,
+def cases(images, records):
+    jpeg = {"data.format": "image_folder", "data.path": images, "data.loader": "stream", "data.loader_threads": 1,
             "data.resize": 8}
     emulated = {"world.device": "cuda", "run.measure_peak": "false", "train.precision": "fp32", "kernels.choose": "direct",
                 "data.loader": "stream", "train.batch": 256, "train.steps": 60}
@@ -137,7 +135,7 @@ def run(options, _):
     with tempfile.TemporaryDirectory() as text:
         folder = pathlib.Path(text)
         pack(options, folder / "records")
-        for case in cases(options, folder / "records"):
+        for case in cases(options.images, folder / "records"):
             if options.only not in (None, case.cause):
                 continue
             row = row_of(case, *measure(options, case, folder))

@@ -67,8 +67,7 @@ def can_follow(event):
 
 def follow(options, event, ranks, settings, folder):
     """Applies the advice: returns (ranks, settings, change in words); None if a program cannot apply it."""
-    packs = "lockstep pack" in event["text"]
-    if packs:
+    if "lockstep pack" in event["text"]:
         lockstep(options, 0, "pack", "cifar10_resnet18", folder / "records", *training_runs.overrides(settings))
         return ranks, {**settings, "data.format": "records", "data.path": folder / "records"}, "lockstep pack"
     if event["key"]:

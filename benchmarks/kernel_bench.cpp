@@ -4,11 +4,11 @@
 // copy's on the same device in the same run, for several sizes of memory and, on a GPU, of blocks. Verifies
 // results against the CPU before it reports a time.
 #include "benchmarks/bench_kernels.h"
-#include "benchmarks/bench_network.h"
 #include "benchmarks/measure.h"
 #include "core/error.h"
 #include "core/text/enum_words.h"
 #include "core/timeline.h"
+#include "models/precision.h"
 
 namespace lockstep {
 namespace {

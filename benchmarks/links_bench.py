@@ -99,27 +99,22 @@ def line_of(name, row):
             f"of link {100 * row['of_link']:4.0f} %")
 
 
-def parts_of(document):
-    return {name: part for name, part in document.items() if isinstance(part, dict)}
-
-
 def draw(document):
     """The chart of a file, as SVG text."""
-    parts = parts_of(document)
-    links = list(dict.fromkeys(part["link"] for part in parts.values()))
+    parts = list(training_runs.parts_of(document).values())
+    links = dict.fromkeys(part["link"] for part in parts)
     panels = []
     for link in links:
         series = [chart.Series(f"{part['nodes']} nodes", [(row["bytes"] / 2**20, 100 * row["of_tcp"],
                                                            *(100 * share for share in row["of_tcp_spread"]))
                                                           for row in part["rows"]])
-                  for part in parts.values() if part["link"] == link]
+                  for part in parts if part["link"] == link]
         panels.append(chart.Panel(f"Links of {link}", "size of the all-reduce (MiB)", "% of plain TCP", series, log_x=True,
                                   y_most=100))
-    first = next(iter(parts.values()))
-    fewest, most = (pick(part["rounds"] for part in parts.values()) for pick in (min, max))
+    fewest, most = (pick(part["rounds"] for part in parts) for pick in (min, max))
     rounds = training_runs.counted(most, "round") if fewest == most else f"{fewest} to {most} rounds"
     return chart.svg("All-reduce between nodes of one rank, against plain TCP both ways at once", panels,
-                     f"Medians of {rounds}, bars from the least to the most; {first['date']}")
+                     f"Medians of {rounds}, bars from the least to the most; {parts[0]['date']}")
 
 
 def run(options, arguments):

@@ -193,21 +193,17 @@ class LoaderBench {
     fmt::print("{} samples of {}x{}x{}, {}; {} a turn, {} turns, {}\n", dataset_->size(), shape.height,
                shape.width, shape.channels, config_.dataset.format, options_.samples, options_.turns,
                options_.cold ? "cold" : "warm");
-    const bool has_files = !files_.empty();
     std::vector<std::vector<double>> rates(stages_.size());
     std::vector<double> megabytes;                        // of files, per second
     for (int turn = -1; turn < options_.turns; ++turn) {  // one to warm up
-      const auto make_cold = [&] {
+      if (!files_.empty()) {
         if (options_.cold) forget(files_);
-      };
-      if (has_files) {
-        make_cold();
         std::uint64_t bytes = 0;
         const double seconds = seconds_of([&] { bytes = read_all(files_); });
         if (turn >= 0) megabytes.push_back(static_cast<double>(bytes) * 1e-6 / seconds);
       }
       for (std::size_t i = 0; i < stages_.size(); ++i) {
-        make_cold();
+        if (options_.cold) forget(files_);
         const double seconds =
             seconds_of([&] { stages_[i].run((turn + 1) * options_.samples, options_.samples); });
         if (turn >= 0) rates[i].push_back(static_cast<double>(options_.samples) / seconds);

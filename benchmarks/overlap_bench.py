@@ -125,15 +125,13 @@ def line_of(link, row):
     return text
 
 
-def parts_of(document):
-    return {link: part for link, part in document.items() if isinstance(part, dict)}
-
-
 def draw(document):
     """The chart of a file, as SVG text."""
+    by_link = training_runs.parts_of(document)
+
     def panel(title, label, value):
         series = []
-        codecs = [(link, codec) for link, part in parts_of(document).items()
+        codecs = [(link, codec) for link, part in by_link.items()
                   for codec in dict.fromkeys(row.get("codec", "") for row in part["rows"])]
         for family, (link, codec) in enumerate(codecs):
             for overlap, crosses in ((True, False), (True, True), (False, False)):
@@ -145,7 +143,7 @@ def draw(document):
                 if points:
                     series.append(chart.Series(name, points, dashed=not overlap or crosses, family=family))
         return chart.Panel(title, "capacity of middle buckets (MiB)", label, series, log_x=True)
-    parts = list(parts_of(document).values())
+    parts = list(by_link.values())
     first = parts[0]
     fewest, most = (pick(part["rounds"] for part in parts) for pick in (min, max))
     rounds = training_runs.counted(most, "turn") if fewest == most else f"{fewest} to {most} turns"

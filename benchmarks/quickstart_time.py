@@ -22,8 +22,6 @@ import time
 
 import record
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-
 
 def compile_seconds(log):
     """Compile seconds of each library, from ninja's log: begin and end in ms, mtime, output, hash."""
@@ -39,7 +37,7 @@ def measured(revision):
     """Figures of the quickstart in a fresh clone at `revision`."""
     with tempfile.TemporaryDirectory(prefix="lockstep_quickstart_") as folder:
         clone = pathlib.Path(folder) / "lockstep"
-        subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
+        subprocess.run(["git", "clone", "-q", record.ROOT, clone], check=True)
         subprocess.run(["git", "checkout", "-q", revision], cwd=clone, check=True)
         return run_quickstart(clone)
 

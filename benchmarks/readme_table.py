@@ -16,7 +16,6 @@ import record
 import suite
 import training_runs
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 BEGIN = "<!-- figures: written by benchmarks/readme_table.py -->"
 END = "<!-- end of figures -->"
 EXAMPLE = ("<!-- example: written by benchmarks/readme_table.py -->", "<!-- end of example -->")
@@ -74,9 +73,7 @@ def threads_of(result):
 
 def step(part, name):
     def row(results):
-        result = results("cpu_suite").get(part)
-        if not result:
-            return None
+        result = results("cpu_suite", part)
         peer = result["pytorch"]
         image = f"{result['image']}x{result['image']}"
         version = peer["version"].split("+")[0]
@@ -112,7 +109,7 @@ def floors(results):
 def any_precision(model):
     """Both sides in the precision that is the fastest for each."""
     def row(results):
-        result = results("cpu_suite").get(f"step {model}", {})
+        result = results("cpu_suite", f"step {model}")
         best = result.get("any_precision")
         if not best:
             return None
@@ -144,9 +141,7 @@ def speed(row):
 
 
 def beside_ddp(results):
-    result = results("cpu_suite").get("ranks beside DDP")
-    if not result:
-        return None
+    result = results("cpu_suite", "ranks beside DDP")
     return (f"`resnet18`, 28x28, {result['ranks']} ranks of one thread, batch {result['batch_per_rank']} each",
             f"{speed(result)} samples/s; PyTorch's DistributedDataParallel over Gloo at its best, in turns: "
             f"{speed(result['pytorch'])} ({times(result, result['pytorch'])})", result)
@@ -198,7 +193,7 @@ def all_reduce(results):
 
 
 def links(results):
-    parts = [part for part in results("links").values() if isinstance(part, dict)]
+    parts = list(training_runs.parts_of(results("links")).values())
     texts = []
     for link in dict.fromkeys(part["link"] for part in parts):
         shares = [f"{part['nodes']} nodes {100 * min(row['of_tcp'] for row in part['rows'] if row['bytes'] >= 1 << 20):.0f} %"
@@ -237,9 +232,7 @@ def scaling(results):
 def overlap(link, words):
     """The link's fastest bucket capacity with overlap, compared with the same capacity without overlap."""
     def row(results):
-        result = results("overlap_resnet18").get(link)
-        if not result:
-            return None
+        result = results("overlap_resnet18", link)
         best = max((row for row in result["rows"] if row["overlap"]), key=lambda row: row["samples_per_second"])
         off = next(row for row in result["rows"] if not row["overlap"] and row["bucket_mib"] == best["bucket_mib"])
         return (f"`{result['model']}`, 32x32, {result['ranks']} ranks of one thread, batch {result['batch_per_rank']} each, "
@@ -295,9 +288,7 @@ def codecs_accuracy(task, words):
     """Differences to the accuracy of the dense sum with the same seeds, in percentage points. The machine and date are those of the last
     run."""
     def row(results):
-        result = results("codec_accuracy").get(task)
-        if not result:
-            return None
+        result = results("codec_accuracy", task)
         rows = {row["way"]: row for row in result["summary"]}
 
         def sent(row):
@@ -352,9 +343,7 @@ def codecs_of_a_step(results):
 
 def codecs_on(link, where):
     def row(results):
-        result = results("codecs_resnet18").get(link)
-        if not result:
-            return None
+        result = results("codecs_resnet18", link)
         best = {}
         for case in result["rows"]:
             best[case["codec"]] = max(best.get(case["codec"], 0), case["samples_per_second"])
@@ -363,21 +352,14 @@ def codecs_on(link, where):
     return row
 
 
-def crossing_on(link, where):
-    def row(results):
-        result = results("cross_barrier_resnet18").get(link)
-        if not result:
-            return None
-        cases = {(case.get("codec", "none"), case.get("cross_barrier", False)): case["samples_per_second"]
-                 for case in result["rows"]}
-        parts = [f"{codec} {cases[codec, True]:.1f} ({value:.1f})" for (codec, crosses), value in cases.items()
-                 if not crosses and (codec, True) in cases]
-        return (f"`resnet18`, 32x32, 2 ranks of one thread, batch 32 each, {where}, by `comm.codec`, with "
-                "`comm.cross_barrier` (and without)", ", ".join(parts) + " samples/s", result)
-    return row
+def cross_barrier(results):
+    result = results("cross_barrier_resnet18", "200mbit")
+    cases = {(case["codec"], case.get("cross_barrier", False)): case["samples_per_second"] for case in result["rows"]}
+    parts = [f"{codec} {cases[codec, True]:.1f} ({value:.1f})" for (codec, crosses), value in cases.items() if not crosses]
+    return ("`resnet18`, 32x32, 2 ranks of one thread, batch 32 each, two nodes on one machine, links of 200 Mb/s, by "
+            "`comm.codec`, with `comm.cross_barrier` (and without)", ", ".join(parts) + " samples/s", result)
 
 
-RESNET18 = step("step resnet18", "`resnet18`")
 RESNET18_BF16 = step("step resnet18 bf16", "`resnet18`")
 AT_AVX2 = [step(f"step {model} at AVX2", f"`{model}`") for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")]
 
@@ -423,7 +405,7 @@ def idle_ladder(results):
     first, last = result["rungs"][0], result["rungs"][-1]
     changes = ", ".join(f"`{rung['change']}`" if "=" in rung["change"] or "lockstep" in rung["change"] else rung["change"]
                         for rung in result["rungs"][1:])
-    return (f"from idle to busy by following only the advice of each training: `cnn` on CIFAR-10 as JPEG, first on {first['ranks']} rank{'s' if first['ranks'] > 1 else ''} and {result['machine']['cores']} cores",
+    return (f"from idle to busy by following only the advice of each training: `cnn` on CIFAR-10 as JPEG, first on {training_runs.counted(first['ranks'], 'rank')} and {result['machine']['cores']} cores",
             f"busy {100 * first['busy']:.0f} % -> {100 * last['busy']:.0f} %, {first['samples_per_second']:,.0f} -> "
             f"{last['samples_per_second']:,.0f} samples/s, in {len(result['rungs']) - 1} changes: {changes}", result)
 
@@ -439,7 +421,7 @@ def rungs(results):
 def fine_tuning_batches(results):
     """A row for each batch."""
     result = results("fine_tuning_batches")
-    return [(f"batch {row['batch']}, {row['steps']} step{'s' if row['steps'] > 1 else ''}",
+    return [(f"batch {row['batch']}, {training_runs.counted(row['steps'], 'step')}",
              f"{row['samples_per_second']:.1f} samples/s, busy {100 * row['busy']:.0f} %, {row['memory_bytes'] / 2**30:.2f} GiB, "
              f"train loss {row['train_loss']:.3f}, test loss {row['test_loss']:.3f}", result) for row in result["rows"]]
 
@@ -563,7 +545,7 @@ def gpu_cifar10(results):
 
 # The third and the fourth have the lowest ratios to PyTorch, on a CPU and on a GPU.
 FIVE = [quickstart, AT_AVX2[0], RESNET18_BF16, lowest_on_a_gpu, all_reduce]
-ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_cifar10, RESNET18, RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
+ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_cifar10, step("step resnet18", "`resnet18`"), RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
        step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2,
        *(any_precision(model) for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")), memory, engine, beside_ddp,
        ranks_against_threads, all_reduce, links, plan, plan_published, scaling,
@@ -571,8 +553,7 @@ ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_ci
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        encodings, codecs_of_a_step, codecs_on("200mbit", "two nodes on one machine, links of 200 Mb/s"),
        codecs_on("20mbit", "two nodes on one machine, links of 20 Mb/s"),
-       crossing_on("200mbit", "two nodes on one machine, links of 200 Mb/s"),
-       crossing_on("1gbit", "two nodes on one machine, links of 1 Gb/s"),
+       cross_barrier,
        codecs_accuracy("fashion_mnist_cnn", "`comm.codec`, `cnn` on Fashion-MNIST, 4 ranks, 15 epochs"),
        codecs_accuracy("cifar10_resnet20", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 10 epochs"),
        codecs_accuracy("cifar10_resnet20_long", "`comm.codec`, `resnet20` on CIFAR-10, 2 ranks, 20 epochs"),
@@ -582,7 +563,6 @@ ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_ci
        *(idle_cause(each) for each in ("small_work", "data", "architecture", "memory", "communication", "allocation", "monitoring")), snapshot, loader, data_wait, sweep, found_batches, predict_rate]
 PAGES = {"README.md": FIVE, "benchmarks/README.md": ALL, "benchmarks/cpu.md": [floors], "launch/tutorials/busy.md": [rungs],
          "launch/program/train_command/fine_tuning_example.md": [fine_tuning_batches]}
-EXAMPLES = {"README.md": quickstart_example}
 
 
 def table(rows, results):
@@ -605,7 +585,7 @@ def replaced(page, begin, end, text):
 def written(name, page, results):
     """The page of this name with the table and the example that follow from the result files."""
     page = replaced(page, BEGIN, END, table(PAGES[name], results))
-    return replaced(page, *EXAMPLE, EXAMPLES[name](results)) if name in EXAMPLES else page
+    return replaced(page, *EXAMPLE, quickstart_example(results)) if name == "README.md" else page
 
 
 def problems(root):
@@ -625,7 +605,7 @@ def problems(root):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, and fail if a page or a result is wrong")
-    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="root of the source tree")
+    parser.add_argument("--root", type=pathlib.Path, default=record.ROOT, help="root of the source tree")
     options = parser.parse_args()
     if not options.check:
         for name in PAGES:

@@ -124,14 +124,15 @@ def paired(ours, theirs):
 
 
 CLEARLY_SLOWER = 0.6  # turns of the same way differed by a third
+OWN, DIRECT = "lockstep", "lockstep, direct kernels"  # names of our ways
 
 
-def without_clearly_slower(turns, own="lockstep"):
+def without_clearly_slower(turns):
     """The names of our ways, and of the peer's ways whose better speed so far is at least CLEARLY_SLOWER of the
     fastest one. For take_turns()."""
     best = {name: max((speed for speed in speeds(results) if speed), default=0) for name, results in turns.items()}
-    fastest = max((speed for name, speed in best.items() if not name.startswith(own)), default=0)
-    return [name for name, speed in best.items() if name.startswith(own) or speed >= CLEARLY_SLOWER * fastest]
+    fastest = max((speed for name, speed in best.items() if not name.startswith(OWN)), default=0)
+    return [name for name, speed in best.items() if name.startswith(OWN) or speed >= CLEARLY_SLOWER * fastest]
 
 
 def in_all_turns(turns):
@@ -140,24 +141,22 @@ def in_all_turns(turns):
     return {name: results for name, results in turns.items() if count[name] == max(count.values())}
 
 
-def compare(turns, own="lockstep", direct="lockstep, direct kernels"):
-    """Compares our way `own` with the peer's fastest way by the median of the ratios of each turn. All ways
-    except `own` and `direct` are the peer's. `direct`, if it was measured, is compared with the same way of
-    the peer."""
-    ours = turns.get(own, [])
+def compare(turns):
+    """Compares OWN with the peer's fastest way by the median of the ratios of each turn. All ways except OWN and
+    DIRECT are the peer's. DIRECT, if it was measured, is compared with the same way of the peer."""
+    ours = turns.get(OWN, [])
     row = {"lockstep": [result for result in ours if result],
            "samples_per_second": median_speed(ours) if ours else None,
            "turns": {name: speeds(results) for name, results in turns.items()}}
-    peers = {name: results for name, results in turns.items() if name not in (own, direct)}
-    peers = in_all_turns(peers) if peers else {}
-    best = max(peers, key=lambda name: median_speed(peers[name])) if peers else None
+    peers = in_all_turns({name: results for name, results in turns.items() if name not in (OWN, DIRECT)})
+    best = max(peers, key=lambda name: median_speed(peers[name]), default=None)
     if peers:
         version = next(result["version"] for result in peers[best] if result)
         row["pytorch"] = {"version": version, "best": best, "samples_per_second": median_speed(peers[best])}
         row |= paired(ours, peers[best])
-    if direct in turns:
-        row["direct"] = {"samples_per_second": median_speed(turns[direct]),
-                         **(paired(turns[direct], peers[best]) if peers else {})}
+    if DIRECT in turns:
+        row["direct"] = {"samples_per_second": median_speed(turns[DIRECT]),
+                         **(paired(turns[DIRECT], peers[best]) if peers else {})}
     return row
 
 

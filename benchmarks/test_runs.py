@@ -25,7 +25,6 @@ import xml.etree.ElementTree
 
 import record
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORES = record.cores()
 # Options of ctest for each leg, as in tests/run.sh.
 LEGS = {"cpu": ["--preset", "cpu", "-LE", "slow|nightly|timing", "-j", str(2 * CORES)],
@@ -51,17 +50,17 @@ def retried(said, cases):
     return tries + [case.get("name") for case in cases if "a job ended before its fault" in (case.findtext("system-out") or "")]
 
 
-def run(leg, busy, selection=()):
+def run(leg, busy, selection):
     with tempfile.TemporaryDirectory() as folder, busy_neighbour(busy):
         report = pathlib.Path(folder) / "report.xml"
         begin = time.monotonic()
-        done = subprocess.run(["ctest", *LEGS[leg], *selection, "--no-tests=error", "--output-junit", report], cwd=ROOT, capture_output=True, text=True,
-                              errors="replace")
+        done = subprocess.run(["ctest", *LEGS[leg], *selection, "--no-tests=error", "--output-junit", report], cwd=record.ROOT,
+                              capture_output=True, text=True, errors="replace")
         seconds = time.monotonic() - begin
         cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
     failed = [case.get("name") for case in cases if case.get("status") == "fail"]
     if failed or done.returncode != 0:
-        (ROOT / "build" / f"failed_{leg}_{int(time.time())}.log").write_text(done.stdout + done.stderr)
+        (record.ROOT / "build" / f"failed_{leg}_{int(time.time())}.log").write_text(done.stdout + done.stderr)
     return {"leg": leg, "seconds": round(seconds), "exit_code": done.returncode, "tests": len(cases),
             "skipped": sum(case.get("status") == "notrun" for case in cases), "failed": failed,
             "retries": [name for name in retried(done.stdout, cases) if name not in failed]}

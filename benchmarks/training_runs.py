@@ -73,8 +73,6 @@ def launcher(ranks, link=SHARED, ranks_per_node=1, mpirun=""):
         return ["mpirun", *words, "-np", str(ranks)]
     if link == SHARED or ranks <= ranks_per_node:
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-    if ranks % ranks_per_node:
-        raise ValueError(f"{ranks} ranks cannot be divided into nodes of {ranks_per_node}")
     return [str(NODES), link, str(ranks // ranks_per_node), str(ranks_per_node)]
 
 
@@ -95,6 +93,11 @@ def succeeded(run):
 def lines_of(path):
     """The objects of a JSON lines file; empty if the file does not exist."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def parts_of(document):
+    """The parts of a result that have their own fields, by name."""
+    return {name: part for name, part in document.items() if isinstance(part, dict)}
 
 
 def per_step(epochs):

@@ -73,38 +73,26 @@ class Turn:
                          f"comm.bucket_mib={options.bucket_mib}",
                          f"comm.between_nodes={options.between_nodes}", *options.set]
 
-    def lockstep(self, command, **more):
-        settings = [*self.settings, *(f"{key.replace('_', '.', 1)}={value}" for key, value in more.items())]
-        return [self.options.lockstep, command, *training_runs.overrides(settings)]
-
-    def train(self, name, steps):
-        """Returns a training command and the path of its trace."""
-        trace = self.folder / f"{name}.json"
-        command = self.lockstep("train", train_steps=steps, run_dir=self.folder / name)
-        return [*self.config(command), "--trace", trace], trace
-
-    def config(self, command):
-        return [*command[:2], self.folder / "config.toml", *command[2:]]
-
-    def run(self, command, trace=None):
-        """Runs the command to its end. With --again it runs no command that writes a trace."""
-        if trace and self.options.again:
-            return
-        training_runs.succeeded(suite.execute(command, LIMIT))
+    def lockstep(self, command, *settings):
+        return [self.options.lockstep, command, self.folder / "config.toml",
+                *training_runs.overrides([*self.settings, *settings])]
 
     def on_nodes(self, nodes, rate, name):
-        """Trains on one rank per node and returns the path of the trace."""
-        command, trace = self.train(name, self.options.steps)
-        self.run(["env", f"LOCKSTEP_NODES_CORES={self.options.cores:.3f}", training_runs.NODES, rate, nodes, 1,
-                  *command], trace)
+        """Trains on one rank per node and returns the path of the trace. With --again it only returns the path."""
+        trace = self.folder / f"{name}.json"
+        if not self.options.again:
+            command = self.lockstep("train", f"train.steps={self.options.steps}", f"run.dir={self.folder / name}")
+            training_runs.succeeded(suite.execute(
+                ["env", f"LOCKSTEP_NODES_CORES={self.options.cores:.3f}", training_runs.NODES, rate, nodes, 1, *command,
+                 "--trace", trace], LIMIT))
         return trace
 
     def plan(self, ranks, rate, device, fits):
         file = self.folder / "plan.json"
         fit = [word for at, trace in fits.items() for word in ("--fit", f"{trace}@{said(at)}")]
-        self.run(self.config(self.lockstep("plan")) +
-                 ["--ranks", ranks, "--nodes", ranks, "--link", said(rate), "--device-step", device, *fit,
-                  "--json", file])
+        training_runs.succeeded(suite.execute(
+            [*self.lockstep("plan"), "--ranks", ranks, "--nodes", ranks, "--link", said(rate), "--device-step", device, *fit,
+             "--json", file], LIMIT))
         return json.loads(file.read_text())
 
     def measure(self):

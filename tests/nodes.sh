@@ -154,6 +154,4 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_
 # shellcheck disable=SC2206  # several arguments
 command=(mpirun --oversubscribe --bind-to none --host "$(IFS=,; echo "${hosts[*]}")" -np "$total"
          ${LOCKSTEP_NODES_MPIRUN:-} "$@")
-code=0
-"$folder/enter" node0 exec "$(printf '%q ' "${command[@]}")" || code=$?
-exit "$code"
+"$folder/enter" node0 exec "$(printf '%q ' "${command[@]}")"

@@ -111,6 +111,4 @@ daemon slurmctld -D -c
 daemon slurmd -D
 wait_for "idle node" idle_node
 
-code=0
-"$@" || code=$?
-exit "$code"
+"$@"

@@ -80,8 +80,7 @@ class Benchmarks(unittest.TestCase):
         settings = ["data.format=synthetic", "data.synthetic.height=16", "data.synthetic.width=16",
                     "data.synthetic.train_samples=500", "data.synthetic.test_samples=20"]
         records = self.json.parent / "records"
-        sets = [part for setting in settings for part in ("--set", setting)]
-        done = run([BIN / "lockstep", "pack", "cifar10_resnet20", records, "--as", "jpeg", *sets])
+        done = run([BIN / "lockstep", "pack", "cifar10_resnet20", records, "--as", "jpeg", *training_runs.overrides(settings)])
         self.assertEqual(done.returncode, 0, done.stderr)
         result, output = self.result_of([BIN / "loader_bench", "cifar10_resnet20", "--set", "data.format=records", "--set",
                                          f"data.path={records}", "--set", "train.batch=20", "--samples", "90", "--turns", "2",
@@ -97,12 +96,16 @@ class Benchmarks(unittest.TestCase):
         self.assertGreater(result["result"]["files_megabytes_per_second"]["median"], 0)
         self.assertLessEqual({row["stage"] for row in rows}, set(output.split()))
 
-    def test_loader_bench_compares_only_jpeg_with_libjpeg_turbo(self):
+    def png_images(self):
         images = self.json.parent / "images"
         for folder in ("train/cat", "train/dog", "test/cat", "test/dog"):
             (images / folder).mkdir(parents=True)
             for number in range(10):
                 (images / folder / f"{number}.png").write_bytes(png(32))
+        return images
+
+    def test_loader_bench_compares_only_jpeg_with_libjpeg_turbo(self):
+        images = self.png_images()
         result, _ = self.result_of([BIN / "loader_bench", "cifar10_resnet20", "--set", f"data.path={images}", "--set",
                                     "train.batch=5", "--samples", "10", "--turns", "1", "--threads", "1"])
         rows = result["result"]["rows"]
@@ -110,11 +113,7 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual([row["of_decode"] for row in rows], [None] * len(rows))
 
     def test_loader_bench_refuses_a_damaged_image(self):
-        images = self.json.parent / "images"
-        for folder in ("train/cat", "train/dog", "test/cat", "test/dog"):
-            (images / folder).mkdir(parents=True)
-            for number in range(10):
-                (images / folder / f"{number}.png").write_bytes(png(32))
+        images = self.png_images()
         (images / "train/dog/5.png").write_bytes(png(32)[:-30])
         done = run([BIN / "loader_bench", "cifar10_resnet20", "--set", f"data.path={images}", "--set", "train.batch=5",
                     "--samples", "20", "--turns", "1", "--threads", "2"])
@@ -125,8 +124,7 @@ class Benchmarks(unittest.TestCase):
         settings = ["data.format=synthetic", "data.synthetic.height=32", "data.synthetic.width=32", "data.synthetic.channels=3",
                     "data.synthetic.train_samples=16", "data.synthetic.test_samples=10", "data.resize=40", "train.threads=1",
                     "kernels.choose=direct", "model.name=cnn"]
-        command = [ROOT / "benchmarks/fine_tuning_batches.py", "--lockstep", BIN / "lockstep",
-                   *(part for setting in settings for part in ("--set", setting))]
+        command = [ROOT / "benchmarks/fine_tuning_batches.py", "--lockstep", BIN / "lockstep", *training_runs.overrides(settings)]
         result, output = self.result_of([*command, "--batches", "1", "4", "--samples", "8"])
         self.assertEqual([(row["batch"], row["steps"], row["samples"]) for row in result["rows"]], [(1, 8, 8), (4, 2, 8)])
         for row in result["rows"]:
@@ -199,7 +197,7 @@ class Benchmarks(unittest.TestCase):
         self.check_chart()
 
     def test_codec_accuracy_resumes_after_an_interruption(self):
-        data = pathlib.Path(self.json.parent) / "images"
+        data = self.json.parent / "images"
         data.mkdir()
         training_runs.write_images(data, train=1024, test=64, side=8)
         command = [ROOT / "benchmarks/codec_accuracy.py", "--bin", BIN, "--data", data, "--epochs", "2", "--seeds", "0"]

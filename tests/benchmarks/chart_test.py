@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(series, **panel):
-    return xml.etree.ElementTree.fromstring(chart.svg("T", [chart.Panel("P", "x (s)", "y (ms)", series, **panel)]))
+    return xml.etree.ElementTree.fromstring(chart.svg("T", [chart.Panel("P", "x (s)", "y (ms)", series, **panel)], "note"))
 
 
 def texts(root):
@@ -66,7 +66,7 @@ class Chart(unittest.TestCase):
 
     def test_labels_units_and_legend_are_complete_and_escaped(self):
         root = drawn([chart.Series("a < b & c", [(1, 1)]), chart.Series("off", [(1, 2), (2, 3)], dashed=True)])
-        for text in ("T", "P", "x (s)", "y (ms)", "a < b & c", "off"):
+        for text in ("T", "P", "x (s)", "y (ms)", "a < b & c", "off", "note"):
             self.assertIn(text, texts(root))
         dashed = [e for e in root.iter(f"{SVG}polyline") if e.get("stroke-dasharray")]
         self.assertEqual(len(dashed), 1)

@@ -385,10 +385,8 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(sorted(named), sorted(packed))
 
     def test_a_process_that_ignores_all_signals_is_abandoned(self):
-        self.out.mkdir()
-        options = types.SimpleNamespace(out=self.out, bundle=self.folder, cifar10=None, python=sys.executable)
         clock, sent = VirtualClock(self.hanging), []
-        kit = gpu_suite.Kit(options, str(self.folder), clock)
+        kit = self.kit_without_images(clock)
         command = shlex.join(["bash", "-c", f"echo $$ && touch {self.hanging}/$$ && exec sleep 100000"])
         with mock.patch.object(gpu_suite.os, "kill"), \
                 mock.patch.object(gpu_suite.os, "killpg", lambda *_: sent.append(clock.seconds)):
@@ -399,13 +397,11 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(kit.parts["stuck"]["status"], "failed")
         self.assertIn("SIGKILL", kit.parts["stuck"]["reason"])
         os.kill(int(kit.runs[0].output), signal.SIGKILL)
-        kit.log.close()
-        kit.lines.close()
 
-    def kit_without_images(self):
+    def kit_without_images(self, clock):
         self.out.mkdir()
         options = types.SimpleNamespace(out=self.out, bundle=self.folder / "bundle", cifar10=None, python=sys.executable)
-        kit = gpu_suite.Kit(options, str(self.folder), gpu_suite.Clock(100))
+        kit = gpu_suite.Kit(options, str(self.folder), clock)
         self.addCleanup(kit.log.close)
         self.addCleanup(kit.lines.close)
         return kit
@@ -416,7 +412,7 @@ class Rehearsal(unittest.TestCase):
 case('Kernels.AfterTheCrash', 'OK') if any("Crashes" in word for word in words) else case('Kernels.Crashes')
 if not any("Crashes" in word for word in words): os.kill(os.getpid(), signal.SIGSEGV)
 """, self.folder)
-        kit = self.kit_without_images()
+        kit = self.kit_without_images(gpu_suite.Clock(100))
         kit.run_part(gpu_plan.Part("crash", 0, 100, [
             gpu_plan.Program("crasher", f"{program} --gtest_filter=-*Alone*", gpu=False, read=gpu_plan.cases)]))
         self.assertEqual([run.command[1:] for run in kit.runs],
@@ -432,7 +428,7 @@ for number in [number for number in range(12) if f"Many.Case{number}" not in exc
     case(f"Many.Case{number}", *([] if number == 5 else ["OK"]))
     if number == 5: os.kill(os.getpid(), signal.SIGSEGV)
 """, self.folder)
-        kit = self.kit_without_images()
+        kit = self.kit_without_images(gpu_suite.Clock(100))
         kit.run_part(gpu_plan.Part("crash", 0, 100, [
             gpu_plan.Program("sharded", f"{program} --gtest_filter=-*Alone*", gpu=False, read=gpu_plan.cases,
                              environment={"GTEST_TOTAL_SHARDS": "3", "GTEST_SHARD_INDEX": "2"})]))
@@ -441,7 +437,7 @@ for number in [number for number in range(12) if f"Many.Case{number}" not in exc
         self.assertLessEqual({"2", "5", "8", "11"}, set(begun))
 
     def test_trainings_on_few_images_are_skipped_without_images(self):
-        kit = self.kit_without_images()
+        kit = self.kit_without_images(gpu_suite.Clock(100))
         with mock.patch.object(kit, "has_gpu", lambda: True):
             self.assertEqual(kit.obstacle(gpu_plan.fine_tuning(1, 2), [], {}), "--cifar10 is not set")
 
