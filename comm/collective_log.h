@@ -9,7 +9,6 @@
 // is a few atomic stores and never blocks.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>

@@ -202,8 +202,7 @@ void Communicator::compare(std::span<const CollectiveIdentity> mine) {
 }
 
 void Communicator::gather_unseen(const void* mine, void* all, std::size_t bytes) {
-  Communicator& over = host();
-  over.run_to_its_end(
+  host().run_to_its_end(
       {.kind = CollectiveKind::all_gather, .dtype = DType::u8, .send = mine, .recv = all, .count = bytes});
 }
 

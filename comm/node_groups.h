@@ -7,7 +7,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "comm/communicator.h"

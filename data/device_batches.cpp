@@ -112,7 +112,7 @@ void DeviceBatches::copy_step(StepMemory& step) {
   if (static_cast<std::int64_t>(step.batches.size()) == options_.micro_batches) step.batches.clear();
   staged_->stream.wait(step.released);
   while (static_cast<std::int64_t>(step.batches.size()) < options_.micro_batches) {
-    Event& copied = staged_->batch_copied(staged_->batches);
+    Event& copied = staged_->batches_copied[staged_->batches % staged_->batches_copied.size()];
     copied.synchronize();
     const Batch& batch = loader_.next();
     std::byte* images = step.memory.data() + step.batches.size() * staged_bytes();

@@ -69,16 +69,11 @@ class DeviceBatches {
   };
   struct Staged {
     Staged(std::size_t bytes, std::int64_t kept, Device device);
-    // Event of the loader's n-th batch.
-    Event& batch_copied(std::int64_t n) {
-      return batches_copied[static_cast<std::size_t>(n) % batches_copied.size()];
-    }
-
     Stream stream;
     std::array<StepMemory, StepSlot::kCount> steps;
     StepMemory* step = nullptr;         // memory of the last step that began
     std::vector<Event> batches_copied;  // one for each batch that the loader keeps
-    std::int64_t batches = 0;           // taken from the loader
+    std::size_t batches = 0;            // taken from the loader
   };
 
   void release();

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "core/stream.h"
 #include "core/tensor/layout.h"

@@ -3,7 +3,6 @@
 // The arithmetic of kernels/color_jitter.h for one pixel, on host and device.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "kernels/color_jitter.h"

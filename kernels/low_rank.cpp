@@ -2,6 +2,7 @@
 #include "kernels/low_rank.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -10,18 +11,10 @@ namespace {
 
 using Axis = MatrixView::Axis;
 
-// Sorts axes by descending stride and merges adjacent axes that form one longer stride.
+// Sorts axes by descending stride, so that MatrixView merges axes that form one longer stride.
 std::vector<Axis> in_memory_order(std::vector<Axis> axes) {
   std::ranges::sort(axes, [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
-  std::vector<Axis> merged;
-  for (const Axis& axis : axes) {
-    if (!merged.empty() && merged.back().stride == axis.extent * axis.stride) {
-      merged.back() = {merged.back().extent * axis.extent, axis.stride};
-    } else {
-      merged.push_back(axis);
-    }
-  }
-  return merged;
+  return axes;
 }
 
 std::vector<std::int64_t> offsets_of(const std::vector<Axis>& axes) {
@@ -47,7 +40,8 @@ std::int64_t take_last(std::vector<Axis>& axes, std::int64_t stride) {
 }  // namespace
 
 LowRankShape::LowRankShape(const MatrixView& view) {
-  std::vector<Axis> rows = in_memory_order(view.row_axes()), columns = in_memory_order(view.column_axes());
+  const MatrixView ordered(in_memory_order(view.row_axes()), in_memory_order(view.column_axes()));
+  std::vector<Axis> rows = ordered.row_axes(), columns = ordered.column_axes();
   rows_are_fast_ = !rows.empty() && rows.back().stride == 1;
   std::vector<Axis>& fast = rows_are_fast_ ? rows : columns;
   std::vector<Axis>& slow = rows_are_fast_ ? columns : rows;

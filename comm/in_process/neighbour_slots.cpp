@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/in_process/neighbour_slots.h"
 
+#include <atomic>
 #include <cstring>
 #include <new>
 

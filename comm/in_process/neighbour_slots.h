@@ -7,7 +7,6 @@
 // steps.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string_view>

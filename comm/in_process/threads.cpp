@@ -112,10 +112,6 @@ struct ThreadGroupCall {
   int key;
   int node;
   std::shared_ptr<ThreadHub> hub;  // made by the group's first rank
-
-  bool operator<(const ThreadGroupCall& other) const {
-    return std::pair(key, rank) < std::pair(other.key, other.rank);
-  }
 };
 
 class ThreadTransport final : public HostTransport {
@@ -154,7 +150,7 @@ class ThreadTransport final : public HostTransport {
       auto* theirs = static_cast<ThreadGroupCall*>(hub_->call(other).data);
       if (theirs->colour == colour) members.push_back(theirs);
     }
-    std::ranges::sort(members, [](const auto* a, const auto* b) { return *a < *b; });
+    std::ranges::sort(members, {}, [](const auto* member) { return std::pair(member->key, member->rank); });
     if (members.front() == &own) {
       std::vector<int> nodes;
       for (const ThreadGroupCall* member : members) nodes.push_back(member->node);

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>

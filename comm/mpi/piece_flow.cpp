@@ -61,7 +61,6 @@ PieceFlow::PieceFlow(MPI_Comm communicator, std::span<const PartialSum> terms, L
   kinds_.resize(requests_.size());
   peers_.resize(requests_.size());
   completed_.resize(requests_.size());
-  used_.assign(slots, 0);
 }
 
 std::size_t PieceFlow::length(int rank, std::size_t piece) const {
@@ -75,7 +74,7 @@ std::size_t PieceFlow::begin(int rank, std::size_t piece) const {
 }
 
 MPI_Request& PieceFlow::next_request(std::size_t slot, Kind kind, int peer) {
-  const std::size_t request = slot * requests_of_slot_ + used_[slot]++;
+  const std::size_t request = slot * requests_of_slot_ + slots_[slot].used++;
   kinds_[request] = kind;
   peers_[request] = peer;
   ++slots_[slot].pending;
@@ -111,7 +110,6 @@ void PieceFlow::deliver(int of, std::size_t piece) {
 void PieceFlow::start(std::size_t piece) {
   const std::size_t slot = piece % slots_.size();
   slots_[slot] = {.piece = piece};
-  used_[slot] = 0;
   if (!sums()) {
     send_results(slot);
     return receive_results(slot);

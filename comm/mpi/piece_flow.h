@@ -83,6 +83,7 @@ class PieceFlow {
   // A piece in progress.
   struct Slot {
     std::size_t piece = 0;
+    std::size_t used = 0;           // of the slot's requests
     std::size_t pending = 0;        // messages of any kind
     std::size_t pending_terms = 0;  // of them, terms to receive
     std::size_t pending_sends = 0;  // of them, terms being sent
@@ -130,7 +131,6 @@ class PieceFlow {
   std::vector<MPI_Request> requests_;  // of the slots, one after another
   std::vector<Kind> kinds_;
   std::vector<int> peers_;
-  std::vector<std::size_t> used_;  // requests in use, by slot
   std::vector<int> completed_;
   std::vector<const void*> sources_;
   std::vector<const void*> own_;  // this rank's terms of a piece

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>

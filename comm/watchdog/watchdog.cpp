@@ -68,18 +68,15 @@ Watchdog::Watchdog(Communicator& host, Options options)
       options_(std::move(options)),
       interval_(interval_for(options_.silence)),
       posts_(posts_of(host.node_of_rank())) {
-  std::string problem, way;
+  std::string way;
   if (size_ > 1 && std::ranges::find(posts_, rank_) != posts_.end()) {
     try {
       way = meeting_point_.emplace(places_of_job(host.node_of_rank())).way();
     } catch (const std::exception& error) {
-      problem = error.what();
+      log::warning("peers cannot reach this rank's watchdog: {}", error.what());
     }
-  } else if (size_ == 1) {
-    heard_.resize(1);
   }
-  if (is_post()) heard_.resize(static_cast<std::size_t>(size_));
-  if (!problem.empty()) log::warning("peers cannot reach this rank's watchdog: {}", problem);
+  if (size_ == 1 || is_post()) heard_.resize(static_cast<std::size_t>(size_));
   if (size_ > 1) {
     const std::vector<std::string> all = gather_texts(host, way);
     for (const int post : posts_) ways_.push_back(all[static_cast<std::size_t>(post)]);
@@ -314,12 +311,6 @@ void Watchdog::look_for_overdue(RankStatus& status) {
   status.overdue = !status.overdue_text.empty();
 }
 
-std::vector<WatchedRank> Watchdog::board() const {
-  std::vector<WatchedRank> ranks;
-  for (const Heard& heard : heard_) ranks.push_back(heard.rank);
-  return ranks;
-}
-
 // The second post acts if the first one cannot.
 bool Watchdog::in_charge() const {
   if (rank_ == posts_[0]) return true;
@@ -336,7 +327,8 @@ void Watchdog::watch_others() {
     if (gone < kToldWait || std::exchange(heard.told_gone, true) || !in_charge()) continue;
     log::warning("{}", describe_dead(heard.rank));
   }
-  const std::vector<WatchedRank> ranks = board();
+  std::vector<WatchedRank> ranks;
+  for (const Heard& heard : heard_) ranks.push_back(heard.rank);
   if (!needs_verdict(ranks) || !in_charge()) return wrong_since_.reset();
   const auto now = SteadyClock::now();
   if (!wrong_since_) wrong_since_ = now;
@@ -352,7 +344,7 @@ void Watchdog::end(const Verdict& verdict) {
     serve(Milliseconds(50));
   if (stopping_) return;
   const std::string report = verdict.text + answers();
-  tell_end();
+  for (Visitor& visitor : visitors_) visitor.link.say(WatchWord::end);
   stopping_ = true;
   options_.end_job(report);
 }
@@ -387,10 +379,6 @@ std::string Watchdog::answers() const {
   for (const Question& question : questions_)
     text += fmt::format("\n{}{}", question.title, indented(question.answer.value_or("no answer")));
   return text;
-}
-
-void Watchdog::tell_end() {
-  for (Visitor& visitor : visitors_) visitor.link.say(WatchWord::end);
 }
 
 }  // namespace lockstep

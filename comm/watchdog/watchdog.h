@@ -17,7 +17,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -103,13 +102,11 @@ class Watchdog {
   void look_for_overdue(RankStatus& status);
   void watch_others();
   bool in_charge() const;
-  std::vector<WatchedRank> board() const;
   void end(const Verdict& verdict);
   void ask(const Verdict& verdict);
   void ask(int rank, std::string title, WatchWord word, const std::string& text = {});
   void heed_answer(int rank, const std::string& text);
   std::string answers() const;
-  void tell_end();
 
   int rank_, size_;
   std::shared_ptr<JobState> job_;

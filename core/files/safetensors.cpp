@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -35,15 +36,12 @@ constexpr FileType kTypes[] = {{"F32", 4, DType::f32}, {"F16", 2, DType::f16}, {
                                {"BOOL", 1, {}}};
 
 const FileType* find_type(std::string_view name) {
-  const auto* found =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return name == t.name; });
+  const auto* found = std::ranges::find(kTypes, name, &FileType::name);
   return found == std::end(kTypes) ? nullptr : found;
 }
 
 std::string file_name_of(DType dtype) {
-  const auto* found =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FileType& t) { return t.dtype == dtype; });
-  return found->name;
+  return std::ranges::find(kTypes, std::optional(dtype), &FileType::dtype)->name;
 }
 
 // Names are used in messages, in file names and by other programs.
@@ -185,9 +183,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 // Tensors must tile the data section: no gap, no overlap, no bytes after the last tensor.
 void check_tiling(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
                   std::uint64_t data_offset, std::uint64_t data_bytes) {
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-  });
+  std::ranges::sort(entries, {}, [](const auto& entry) { return std::pair(entry.begin, entry.end); });
   std::uint64_t end = 0;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.begin != end) {
@@ -265,8 +261,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
 }
 
 const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const SafetensorsEntry& entry) { return entry.name == name; });
+  const auto found = std::ranges::find(entries_, name, &SafetensorsEntry::name);
   return found == entries_.end() ? nullptr : &*found;
 }
 

@@ -8,7 +8,6 @@
 // reads the files as a whole.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
 #include "data/dataset.h"

@@ -8,7 +8,6 @@
 // ("3.5.jpg") causes a warning, and so does the first file without the mark of an archive's end.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
 #include "data/dataset.h"

@@ -10,7 +10,6 @@
 // files with `lockstep pack` for many times the speed.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
 #include "data/dataset.h"

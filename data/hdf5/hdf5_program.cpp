@@ -222,16 +222,13 @@ int main(int argc, char** argv) {
     lockstep::answer_failure("reading the file needs more than " +
                              std::to_string(lockstep::kMostHdf5Memory >> 30) +
                              " GiB of memory, which is the limit");
-    std::fflush(stdout);
   } catch (const lockstep::Hdf5FileInUse& error) {
     lockstep::answer_failure(error.what(), lockstep::Hdf5Failure::in_use);
-    std::fflush(stdout);
   } catch (const lockstep::Hdf5NoLabels& error) {
     lockstep::answer_failure(error.what(), lockstep::Hdf5Failure::unlabelled);
-    std::fflush(stdout);
   } catch (const std::exception& error) {
     lockstep::answer_failure(error.what());
-    std::fflush(stdout);
   }
+  std::fflush(stdout);
   return 0;
 }

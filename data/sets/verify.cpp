@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/sets/verify.h"
 
-#include <algorithm>
 #include <iterator>
 #include <map>
 #include <mutex>

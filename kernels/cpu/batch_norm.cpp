@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include <omp.h>
 
@@ -86,8 +85,8 @@ class CpuBatchNorm final : public BatchNormKernel {
 
   void forward_training(Stream& stream, const BatchNormForward& f) override {
     if (options_.frozen) return forward_frozen(f);
-    float* mean = saved_row(f.saved, 0);
-    float* inverse = saved_row(f.saved, 1);
+    float* mean = row(f.saved, 0);
+    float* inverse = row(f.saved, 1);
     float* center = row(f.scratch, kCenter);
     float* slope = row(f.scratch, kSlope);
     float* offset = row(f.scratch, kOffset);
@@ -139,8 +138,8 @@ class CpuBatchNorm final : public BatchNormKernel {
 
   void backward(Stream& stream, const BatchNormBackward& b) override {
     auto* saved = const_cast<void*>(b.saved);  // only read
-    const float* mean = saved_row(saved, 0);
-    const float* inverse = saved_row(saved, 1);
+    const float* mean = row(saved, 0);
+    const float* inverse = row(saved, 1);
     float* slope = row(b.scratch, kSlope);
     float* offset = row(b.scratch, kOffset);
     for (std::int64_t c = 0; c < rows_.physical_channels(); ++c) {
@@ -176,8 +175,8 @@ class CpuBatchNorm final : public BatchNormKernel {
   };
 
   void forward_frozen(const BatchNormForward& f) const {
-    float* mean = saved_row(f.saved, 0);
-    float* inverse = saved_row(f.saved, 1);
+    float* mean = row(f.saved, 0);
+    float* inverse = row(f.saved, 1);
     float* slope = row(f.scratch, kSlope);
     float* offset = row(f.scratch, kOffset);
     for (std::int64_t c = 0; c < rows_.physical_channels(); ++c) {
@@ -214,7 +213,6 @@ class CpuBatchNorm final : public BatchNormKernel {
   float* row(void* scratch, std::size_t index) const {
     return reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + index * row_bytes_);
   }
-  float* saved_row(void* saved, std::size_t index) const { return row(saved, index); }
   std::uint8_t* passed(void* saved) const {
     return keeps_passed_ ? reinterpret_cast<std::uint8_t*>(row(saved, 2)) : nullptr;
   }

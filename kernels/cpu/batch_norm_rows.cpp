@@ -2,7 +2,6 @@
 #include "kernels/cpu/batch_norm_rows.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "core/system/processors.h"
 #include "kernels/cpu/element.h"

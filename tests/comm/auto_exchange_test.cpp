@@ -25,13 +25,9 @@ BucketOptions auto_buckets() {
   return options;
 }
 
-MakeGradient gradient_of(int step) {
-  return [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); };
-}
-
 std::vector<float> step_of(Communicator& communicator, GradientBuckets& buckets,
                            std::span<const Parameter> parameters, int step) {
-  run_step(buckets, parameters, communicator.rank(), gradient_of(step));
+  run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
   return agreed_gradients(communicator, parameters);
 }
 

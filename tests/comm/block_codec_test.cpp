@@ -11,7 +11,7 @@
 
 #include "comm/codecs/codec.h"
 #include "kernels/backend.h"
-#include "tests/comm/codec_ranks.h"
+#include "tests/comm/codec_state.h"
 #include "tests/comm/step_counts.h"
 #include "tests/message_of.h"
 
@@ -23,14 +23,6 @@ constexpr const ExchangeKind* kBlockKinds[] = {&kInt8Codec, &kSignCodec};
 std::int64_t bytes_of_record(const ExchangeKind& kind) {
   return record_bytes(&kind == &kInt8Codec ? BlockCode::int8 : BlockCode::sign);
 }
-
-// Ends a step of a rank with the agreement on finite gradients.
-void settle(GradientBuckets& buckets, std::int32_t finite) {
-  Stream stream(Device{}, StreamUse::compute);
-  buckets.agree_finite(stream, &finite);
-}
-
-bool is_compressed(const Parameter& parameter) { return takes_large_tensors({}, parameter); }
 
 // The residuals of all ranks, summed by element of a parameter.
 using Residuals = std::map<std::string, std::vector<double>>;
@@ -67,13 +59,12 @@ TEST(BlockCodec, AppliedSumsPlusResidualsEqualTheGradients) {
             GradientBuckets buckets(parameters, communicator, codec_buckets(*kind));
             for (int step = 0; step < kSteps; ++step) {
               const float loss_scale = step < 3 ? 1024.0f : 512.0f;
-              run_pass(buckets, parameters, communicator.rank(),
+              run_step(buckets, parameters, communicator.rank(),
                        [&](int rank, std::int64_t element) {
                          return loss_scale * made_up_gradient(rank, step, element);
                        },
                        {.loss_scale = &loss_scale});
               const std::vector<float> sums = agreed_gradients(communicator, parameters);
-              settle(buckets, 1);
               if (communicator.rank() != 0) continue;
               applied.resize(sums.size());
               for (std::size_t i = 0; i < sums.size(); ++i)
@@ -92,8 +83,9 @@ TEST(BlockCodec, AppliedSumsPlusResidualsEqualTheGradients) {
                   static_cast<double>(made_up_gradient(static_cast<int>(rank), step, parameter.offset + i));
             }
           }
-          const double kept =
-              is_compressed(parameter) ? residuals.at(parameter.name)[static_cast<std::size_t>(i)] : 0;
+          const double kept = takes_large_tensors({}, parameter)
+                                  ? residuals.at(parameter.name)[static_cast<std::size_t>(i)]
+                                  : 0;
           ASSERT_NEAR(applied[place] + kept, expected, 2e-5)
               << kind->name << " of " << node_of.size() << " ranks, " << parameter.name << "[" << i << "]";
         }
@@ -162,8 +154,7 @@ TEST(BlockCodec, OneStepEqualsTheKernelsAppliedTwice) {
           GradientBuckets buckets(parameters, communicator,
                                   codec_buckets(*kind, {{.option = "error_feedback", .value = 0}}));
           CHECK(buckets.buckets().size() == 1);
-          run_pass(buckets, parameters, communicator.rank(),
-                   [](int rank, std::int64_t element) { return made_up_gradient(rank, 0, element); });
+          run_pass(buckets, parameters, communicator.rank(), made_up_gradients(0));
           const std::vector<float> sums = agreed_gradients(communicator, parameters);
           for (std::size_t i = 0; i < sums.size(); ++i)
             CHECK(sums[i] == expected[i], "element {} is {}, expected {}", i, sums[i], expected[i]);
@@ -213,7 +204,7 @@ TEST(BlockCodec, ASkippedStepRestoresTheState) {
             std::vector<Parameter> parameters = some_parameters();
             GradientBuckets buckets(parameters, communicator, codec_buckets(*kind, settings));
             const auto train = [&](int step, float bad) {
-              run_pass(buckets, parameters, communicator.rank(), [&](int rank, std::int64_t element) {
+              run_step(buckets, parameters, communicator.rank(), [&](int rank, std::int64_t element) {
                 return rank == 1 && element == parameters[2].offset + 700
                            ? bad
                            : made_up_gradient(rank, step, element);
@@ -221,14 +212,11 @@ TEST(BlockCodec, ASkippedStepRestoresTheState) {
               return agreed_gradients(communicator, parameters);
             };
             train(0, 0.5f);
-            settle(buckets, 1);
             if (skipping) {
               const std::vector<float> sums = train(7, nan);
               CHECK(std::ranges::any_of(sums, [](float x) { return !std::isfinite(x); }));
-              settle(buckets, 0);
             }
             const std::vector<float> sums = train(1, 0.25f);
-            settle(buckets, 1);
             if (communicator.rank() == 0) results[skipping ? 1 : 0] = sums;
             for (const ExchangeState& state : buckets.exchange().state()) {
               for (const float value : state.memory.as<float>())
@@ -250,24 +238,17 @@ TEST(BlockCodec, TheNextStepDependsOnTheSavedStateOnly) {
         4,
         [&](Communicator& communicator) {
           const auto train = [&](GradientBuckets& buckets, std::span<const Parameter> parameters, int step) {
-            run_pass(buckets, parameters, communicator.rank(),
-                     [&](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
-            std::vector<float> sums = gradients_of(parameters);
-            settle(buckets, 1);
-            return sums;
+            run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
+            return gradients_of(parameters);
           };
           std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
           GradientBuckets buckets(parameters, communicator, codec_buckets(*kind, settings));
           for (int step = 0; step < 3; ++step) train(buckets, parameters, step);
           GradientBuckets restored(others, communicator, codec_buckets(*kind, settings));
           const std::vector<float> first = train(restored, others, 3);  // another state before the restore
-          const std::vector<ExchangeState> from = buckets.exchange().state(),
-                                           to = restored.exchange().state();
-          CHECK(from.size() == to.size() && !from.empty());
-          for (std::size_t i = 0; i < from.size(); ++i) {
-            CHECK(from[i].name == to[i].name);
-            std::ranges::copy(from[i].memory.as<float>(), to[i].memory.as<float>().begin());
-          }
+          const CodecState saved = state_of(buckets);
+          CHECK(!saved.empty());
+          restore_state(restored, saved);
           const std::vector<float> expected = train(buckets, parameters, 3);
           CHECK(train(restored, others, 3) == expected);
           CHECK(first != expected);
@@ -287,10 +268,8 @@ TEST(BlockCodec, RoundsDifferentlyInEachStepBeyondTwoToThe24) {
         set_step_counts(buckets, (1 << 24) - 1);
         std::vector<std::vector<float>> sums;
         for (int step = 0; step < 4; ++step) {
-          run_pass(buckets, parameters, communicator.rank(),
-                   [](int rank, std::int64_t element) { return made_up_gradient(rank, 0, element); });
+          run_step(buckets, parameters, communicator.rank(), made_up_gradients(0));
           sums.push_back(gradients_of(parameters));
-          settle(buckets, 1);
           for (int before = 0; before < step; ++before)
             CHECK(sums[static_cast<std::size_t>(before)] != sums.back(), "step {} repeats {}", step, before);
         }
@@ -306,11 +285,8 @@ TEST(BlockCodec, PaddingStaysZero) {
         [&](Communicator& communicator) {
           std::vector<Parameter> parameters = some_parameters();
           GradientBuckets buckets(parameters, communicator, codec_buckets(*kind));
-          for (int step = 0; step < 2; ++step) {
-            run_pass(buckets, parameters, communicator.rank(),
-                     [&](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
-            settle(buckets, 1);
-          }
+          for (int step = 0; step < 2; ++step)
+            run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
           const std::span<const float> arena = buckets.gradients()[0].as<float>();
           for (std::size_t i = 0; i + 1 < parameters.size(); ++i) {
             const std::int64_t end = parameters[i].offset + parameters[i].layout.physical_elements();

@@ -36,8 +36,7 @@ std::vector<std::vector<float>> codec_steps(Communicator& communicator, const Bu
   std::vector<std::vector<float>> results;
   for (int step = 0; step < kSteps; ++step) {
     if (step == 1) choose_by_turns(buckets);
-    run_pass(buckets, parameters, communicator.rank(),
-             [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
+    run_pass(buckets, parameters, communicator.rank(), made_up_gradients(step));
     results.push_back(agreed_gradients(communicator, parameters));
     Stream stream(Device{}, StreamUse::compute);
     std::int32_t finite = step == 2 ? 0 : 1;

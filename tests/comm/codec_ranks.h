@@ -8,7 +8,6 @@
 #include <cstring>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -55,17 +54,23 @@ inline float made_up_gradient(int rank, int step, std::int64_t element) {
 
 using MakeGradient = std::function<float(int rank, std::int64_t element)>;
 
-// Writes gradient(element) as fp32 or 16-bit gradients. Padding keeps its values.
+inline MakeGradient made_up_gradients(int step) {
+  return [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); };
+}
+
+// Stores the value in the gradient's type.
+inline void set_gradient(const Parameter& parameter, std::int64_t i, float value) {
+  if (parameter.gradient_type == DType::f32) static_cast<float*>(parameter.gradient)[i] = value;
+  if (parameter.gradient_type == DType::f16) static_cast<Half*>(parameter.gradient)[i] = Half(value);
+  if (parameter.gradient_type == DType::bf16) static_cast<BFloat16*>(parameter.gradient)[i] = BFloat16(value);
+}
+
+// Writes gradient(element). Padding keeps its values.
 template <typename Gradient>
 void write_gradients(std::span<const Parameter> parameters, Gradient gradient) {
   for (const Parameter& parameter : parameters) {
-    for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
-      const float value = gradient(parameter.offset + i);
-      if (parameter.gradient_type == DType::f32) static_cast<float*>(parameter.gradient)[i] = value;
-      if (parameter.gradient_type == DType::f16) static_cast<Half*>(parameter.gradient)[i] = Half(value);
-      if (parameter.gradient_type == DType::bf16)
-        static_cast<BFloat16*>(parameter.gradient)[i] = BFloat16(value);
-    }
+    for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i)
+      set_gradient(parameter, i, gradient(parameter.offset + i));
   }
 }
 

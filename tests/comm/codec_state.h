@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "comm/gradients/buckets.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/collective_log.h"
 
-#include <algorithm>
 #include <array>
 #include <csignal>
 #include <filesystem>

@@ -91,8 +91,7 @@ TEST(PowerSgdCodec, ResidualsAreNeverLongerThanTheCompressedSum) {
         GradientBuckets buckets(parameters, communicator, codec_buckets(kPowerSgdCodec));
         for (int step = 0; step < 6; ++step) {
           const CodecState before = state_of(buckets);
-          run_step(buckets, parameters, communicator.rank(),
-                   [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
+          run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
           const CodecState after = state_of(buckets);
           for (const Parameter& parameter : parameters) {
             if (!compressed(parameter)) continue;
@@ -147,8 +146,7 @@ TEST(PowerSgdCodec, UsesDenseSumsUntilItsStartStep) {
         std::vector<Parameter> parameters = some_parameters();
         GradientBuckets buckets(parameters, communicator, codec_buckets(kPowerSgdCodec, {{"start_step", 2}}));
         for (int step = 0; step < 4; ++step) {
-          run_step(buckets, parameters, communicator.rank(),
-                   [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
+          run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
           bool exact = true;
           for (const Parameter& parameter : parameters) {
             for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {
@@ -175,8 +173,7 @@ TEST(PowerSgdCodec, StartStepMayExceedTwoToThe24) {
         set_step_counts(buckets, kStart - 3);
         const Parameter& matrix = parameters.front();
         for (std::int64_t step = kStart - 3; step < kStart + 2; ++step) {
-          run_step(buckets, parameters, communicator.rank(),
-                   [](int rank, std::int64_t element) { return made_up_gradient(rank, 0, element); });
+          run_step(buckets, parameters, communicator.rank(), made_up_gradients(0));
           bool exact = true;
           for (std::int64_t i = 0; i < matrix.layout.shape().elements(); ++i) {
             const std::int64_t element = matrix.offset + i;

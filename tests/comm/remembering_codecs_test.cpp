@@ -36,10 +36,6 @@ std::vector<Subject> subjects() {
           {.kind = &kDgcCodec, .settings = {{"density", 0.01}, {"warmup_steps", 4}, {"clip", 3}}}};
 }
 
-MakeGradient gradient_of_step(int step) {
-  return [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); };
-}
-
 // Calls body(communicator, subject) on every rank, for every codec and assignment of ranks to nodes.
 template <typename Body>
 void for_each_subject(Body body) {
@@ -60,7 +56,7 @@ TEST(RememberingCodecs, HaveTheSameBitsOnEveryRankAndInEveryRun) {
     for (int run = 0; run < 2; ++run) {
       GradientBuckets buckets(parameters, communicator, subject.options());
       for (int step = 0; step < 5; ++step) {
-        run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+        run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
         const std::vector<float> agreed = agreed_gradients(communicator, parameters);
         if (run == 0) {
           first.push_back(agreed);
@@ -84,7 +80,7 @@ void expect_all_arrives(std::span<const float> rates, bool with_unit) {
     std::vector<double> owed(gradients_of(parameters).size()), received(owed.size());
     const float loss_scale = with_unit ? 128 : 1;
     for (std::size_t step = 0; step < rates.size(); ++step) {
-      const MakeGradient gradient = gradient_of_step(static_cast<int>(step));
+      const MakeGradient gradient = made_up_gradients(static_cast<int>(step));
       run_step(
           buckets, parameters, communicator.rank(),
           [&](int rank, std::int64_t element) { return loss_scale * gradient(rank, element); },
@@ -129,7 +125,7 @@ TEST(RememberingCodecs, KeepResidualsByParameter) {
           std::vector<Parameter> parameters = some_parameters();
           GradientBuckets buckets(parameters, communicator, subject.options());
           for (int step = 0; step < 5; ++step)
-            run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+            run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
           std::size_t bytes = 0;
           for (const Parameter& parameter : parameters) {
             double norm = 0;
@@ -159,19 +155,16 @@ TEST(RememberingCodecs, NonFiniteGradientsAreFoundOnAllRanksAndNotKept) {
         const bool is_nan = (step == 1) == (communicator.size() % 2 == 0);
         const float bad = is_nan ? std::nanf("") : std::numeric_limits<float>::infinity();
         const CodecState before = state_of(buckets);
-        run_pass(buckets, parameters, communicator.rank(), [&](int rank, std::int64_t element) {
+        run_step(buckets, parameters, communicator.rank(), [&](int rank, std::int64_t element) {
           if (rank == communicator.size() - 1 && element == where) return bad;
           return made_up_gradient(rank, 99, element);
         });
         const std::vector<float> found = gradients_of(parameters);
         CHECK(!std::ranges::all_of(found, [](float value) { return std::isfinite(value); }));
-        Stream stream(Device{}, StreamUse::compute);
-        std::int32_t finite = 0;
-        buckets.agree_finite(stream, &finite);
         CHECK(same_bits(before, state_of(buckets)), "a skipped step changed the state");
       }
-      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
-      run_step(never_saw_it, others, communicator.rank(), gradient_of_step(step));
+      run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
+      run_step(never_saw_it, others, communicator.rank(), made_up_gradients(step));
       CHECK(same_bits(gradients_of(parameters), gradients_of(others)), "step {}", step);
     }
   });
@@ -182,12 +175,12 @@ TEST(RememberingCodecs, ResumeFromASavedStateWithTheSameBits) {
     std::vector<Parameter> parameters = some_parameters(), others = some_parameters();
     GradientBuckets buckets(parameters, communicator, subject.options());
     for (int step = 0; step < 3; ++step)
-      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+      run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
     GradientBuckets restored(others, communicator, subject.options());
     restore_state(restored, state_of(buckets));
     for (int step = 3; step < 7; ++step) {
-      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
-      run_step(restored, others, communicator.rank(), gradient_of_step(step));
+      run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
+      run_step(restored, others, communicator.rank(), made_up_gradients(step));
       CHECK(same_bits(gradients_of(parameters), gradients_of(others)), "step {}", step);
     }
     CHECK(same_bits(state_of(buckets), state_of(restored)));
@@ -210,12 +203,9 @@ TEST(RememberingCodecs, StayFiniteAndCountStepsFromAnyState) {
             GradientBuckets buckets(parameters, communicator, options);
             set_step_counts(buckets, begin);
             const auto pass = [&](float factor) {
-              run_pass(buckets, parameters, communicator.rank(), [factor](int rank, std::int64_t element) {
+              run_step(buckets, parameters, communicator.rank(), [factor](int rank, std::int64_t element) {
                 return factor * made_up_gradient(rank, 0, element);
               });
-              Stream stream(Device{}, StreamUse::compute);
-              std::int32_t finite = 1;
-              buckets.agree_finite(stream, &finite);
               return agreed_gradients(communicator, parameters);
             };
             for (int step = 0; step < zeros; ++step) {
@@ -247,7 +237,7 @@ TEST(RememberingCodecs, StateDoesNotDependOnTheLossScale) {
     GradientBuckets scaled(others, communicator, subject.options());
     for (int step = 0; step < 4; ++step) {
       const float loss_scale = step < 2 ? 1024.0f : 64.0f;
-      run_step(buckets, parameters, communicator.rank(), gradient_of_step(step));
+      run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
       run_step(
           scaled, others, communicator.rank(),
           [&](int rank, std::int64_t element) { return loss_scale * made_up_gradient(rank, step, element); },
@@ -265,7 +255,7 @@ TEST(RememberingCodecs, EqualTheDenseSumOnOneNode) {
     run_thread_ranks(2, [&](Communicator& communicator) {
       std::vector<Parameter> parameters = some_parameters();
       GradientBuckets buckets(parameters, communicator, subject.options());
-      run_step(buckets, parameters, communicator.rank(), gradient_of_step(0));
+      run_step(buckets, parameters, communicator.rank(), made_up_gradients(0));
       for (const Parameter& parameter : parameters) {
         CHECK(!parameter.gradient_has_momentum);
         for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i) {

@@ -28,8 +28,7 @@ std::uint64_t sent_in_step(Communicator& communicator, GradientBuckets& buckets,
                            std::span<const Parameter> parameters, int step) {
   communicator.stream().synchronize();
   const std::uint64_t before = communicator.traffic().sent_bytes;
-  run_step(buckets, parameters, communicator.rank(),
-           [step](int rank, std::int64_t element) { return made_up_gradient(rank, step, element); });
+  run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
   return communicator.traffic().sent_bytes - before;
 }
 
@@ -123,9 +122,7 @@ TEST(SparseCodec, MomentumIsAddedBeforeElementsAreChosen) {
           GradientBuckets buckets(parameters, communicator, options);
           for (int step = 0; step < 4; ++step) {
             const CodecState before = state_of(buckets);
-            run_step(buckets, parameters, communicator.rank(), [step](int rank, std::int64_t element) {
-              return made_up_gradient(rank, step, element);
-            });
+            run_step(buckets, parameters, communicator.rank(), made_up_gradients(step));
             const CodecState after = state_of(buckets);
             for (const Parameter& parameter : parameters) {
               const bool compressed = takes_large_tensors({}, parameter);
@@ -178,12 +175,7 @@ TEST(SparseCodec, DgcClipsTheGradientOfEachRank) {
         run_step(buckets, parameters, communicator.rank(),
                  [](int rank, std::int64_t) { return rank == 0 ? 100.0f : 0.0f; });
         for (const Parameter& parameter : parameters) {
-          const std::vector<float> sum = [&] {
-            std::vector<float> all;
-            for (std::int64_t i = 0; i < parameter.layout.shape().elements(); ++i)
-              all.push_back(gradient_at(parameter, i));
-            return all;
-          }();
+          const std::vector<float> sum = gradients_of({&parameter, 1});
           double squares = 0;
           for (const float value : sum) squares += static_cast<double>(value) * static_cast<double>(value);
           if (takes_large_tensors({}, parameter))

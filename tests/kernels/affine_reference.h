@@ -5,7 +5,10 @@
 // 1x1 images.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +42,13 @@ inline ConvolutionShape as_convolution(const LinearShape& s) {
           .out_channels = s.out_features,
           .bias = s.bias,
           .activation = s.activation};
+}
+
+// PyTorch's relu and relu6: NaN stays NaN.
+template <typename T>
+T activated(Activation activation, T x) {
+  if (activation == Activation::none || std::isnan(x)) return x;
+  return std::clamp(x, T{0}, activation == Activation::relu6 ? T{6} : std::numeric_limits<T>::infinity());
 }
 
 // bias may be empty.

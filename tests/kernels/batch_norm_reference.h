@@ -3,7 +3,6 @@
 // The reference of batch normalisation: its definition in double precision, on plain [N, C, pixels] memory.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 
 #include "kernels/batch_norm.h"
@@ -48,13 +47,12 @@ struct BatchNormReference {
   // residual is empty if there is none.
   Doubles normalize(const Doubles& x, const Doubles& means, const Doubles& variances, const Doubles& scale,
                     const Doubles& shift, const Doubles& residual) const {
-    const double highest = options.activation == Activation::relu6 ? 6.0 : HUGE_VAL;
     Doubles y(x.size());
     for (std::int64_t c = 0; c < channels; ++c) {
       const double factor = scale[c] / std::sqrt(variances[c] + static_cast<double>(options.epsilon));
       each(c, [&](std::size_t i) {
         const double value = (x[i] - means[c]) * factor + shift[c] + (residual.empty() ? 0.0 : residual[i]);
-        y[i] = options.activation == Activation::none ? value : std::clamp(value, 0.0, highest);
+        y[i] = activated(options.activation, value);
       });
     }
     return y;

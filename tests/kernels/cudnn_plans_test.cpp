@@ -103,12 +103,7 @@ std::vector<ConvolutionProblem> problems_of(const ConvolutionShape& shape, const
 
 // The reason why cuDNN cannot be used here; empty if it can.
 std::string obstacle() {
-  try {
-    CudnnDescriptor descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    return {};
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return message_of([] { CudnnDescriptor descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR); });
 }
 
 class CudnnPlanning : public testing::Test {

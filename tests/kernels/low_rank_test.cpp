@@ -262,6 +262,30 @@ TEST(LowRank, ColumnsOfZerosStayZeroUntilTheyAreRevived) {
   EXPECT_EQ(revived(alive, key_for(1, "b")), alive) << "columns that are not zero must stay unchanged";
 }
 
+// The exchange of matrix m by one rank, with factors p and q. remembered: the old residual; null: zeros.
+void run_alone(Stream& stream, const LowRankShape& shape, std::int64_t rank, const GuardedMemory& m,
+               const GuardedMemory& p, const GuardedMemory& q, const float* remembered, float* residual) {
+  Backend& backend = cpu_backend();
+  backend.low_rank_rows(stream, {.shape = &shape,
+                                 .rank = rank,
+                                 .matrix = m.floats(),
+                                 .residual = remembered,
+                                 .columns = q.floats(),
+                                 .rows = p.floats()});
+  backend.low_rank_orthogonalize(stream, {.count = shape.rows(), .rank = rank, .vectors = p.floats()});
+  backend.low_rank_columns(
+      stream,
+      {.shape = &shape, .rank = rank, .matrix = m.floats(), .rows = p.floats(), .columns = q.floats()});
+  backend.low_rank_revive(stream, {.count = shape.columns(), .rank = rank, .vectors = q.floats()});
+  backend.low_rank_decode(stream, {.shape = &shape,
+                                   .rank = rank,
+                                   .rows = p.floats(),
+                                   .own_columns = q.floats(),
+                                   .columns = q.floats(),
+                                   .matrix = m.floats(),
+                                   .residual = residual});
+}
+
 TEST(LowRank, NonFiniteValuesReachTheResult) {
   Stream stream(Device{}, StreamUse::compute);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -271,22 +295,7 @@ TEST(LowRank, NonFiniteValuesReachTheResult) {
       gradient[gradient.size() / 2] = bad;
       const GuardedMemory m(gradient), q(random_values(shape.columns() * rank, "columns"));
       GuardedMemory p(at(shape.rows() * rank) * sizeof(float)), residual(gradient.size() * sizeof(float));
-      Backend& backend = cpu_backend();
-      backend.low_rank_rows(
-          stream,
-          {.shape = &shape, .rank = rank, .matrix = m.floats(), .columns = q.floats(), .rows = p.floats()});
-      backend.low_rank_orthogonalize(stream, {.count = shape.rows(), .rank = rank, .vectors = p.floats()});
-      backend.low_rank_columns(
-          stream,
-          {.shape = &shape, .rank = rank, .matrix = m.floats(), .rows = p.floats(), .columns = q.floats()});
-      backend.low_rank_revive(stream, {.count = shape.columns(), .rank = rank, .vectors = q.floats()});
-      backend.low_rank_decode(stream, {.shape = &shape,
-                                       .rank = rank,
-                                       .rows = p.floats(),
-                                       .own_columns = q.floats(),
-                                       .columns = q.floats(),
-                                       .matrix = m.floats(),
-                                       .residual = residual.floats()});
+      run_alone(stream, shape, rank, m, p, q, nullptr, residual.floats());
       EXPECT_FALSE(std::ranges::all_of(m.values(), [](float value) { return std::isfinite(value); })) << bad;
     }
   });
@@ -301,24 +310,7 @@ TEST(LowRank, ThreadsChangeNoBit) {
           residual(random_values(shape.elements(), "residual")),
           q(random_values(shape.columns() * rank, "columns"));
       GuardedMemory p(at(shape.rows() * rank) * sizeof(float));
-      Backend& backend = cpu_backend();
-      backend.low_rank_rows(stream, {.shape = &shape,
-                                     .rank = rank,
-                                     .matrix = m.floats(),
-                                     .residual = residual.floats(),
-                                     .columns = q.floats(),
-                                     .rows = p.floats()});
-      backend.low_rank_orthogonalize(stream, {.count = shape.rows(), .rank = rank, .vectors = p.floats()});
-      backend.low_rank_columns(
-          stream,
-          {.shape = &shape, .rank = rank, .matrix = m.floats(), .rows = p.floats(), .columns = q.floats()});
-      backend.low_rank_decode(stream, {.shape = &shape,
-                                       .rank = rank,
-                                       .rows = p.floats(),
-                                       .own_columns = q.floats(),
-                                       .columns = q.floats(),
-                                       .matrix = m.floats(),
-                                       .residual = residual.floats()});
+      run_alone(stream, shape, rank, m, p, q, residual.floats(), residual.floats());
       stream.synchronize();
       Values all = m.values();
       for (const GuardedMemory* memory : std::initializer_list<const GuardedMemory*>{&p, &q, &residual}) {

@@ -16,16 +16,6 @@
 namespace lockstep {
 namespace {
 
-// The fp64 reference has NaN where PyTorch has. An infinity may be NaN in the kernel (Winograd's tiles).
-void expect_not_finite_where(const Doubles& expected, const Values& actual) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (!std::isfinite(expected[i])) {
-      ASSERT_FALSE(std::isfinite(actual[i])) << "element " << i << " hides " << expected[i];
-    }
-  }
-}
-
 class Poison : public testing::TestWithParam<DType> {
  protected:
   const DType type_ = GetParam();

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/typed_affine.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -29,10 +26,7 @@ class TypedAffine {
 
   void expect_forward() {
     Doubles expected = reference_forward(shape_, widen(x_), widen(w_), widen(bias_));
-    const double highest = shape_.activation == Activation::relu6 ? 6.0 : HUGE_VAL;
-    if (shape_.activation != Activation::none) {
-      for (double& value : expected) value = std::clamp(value, 0.0, highest);
-    }
+    for (double& value : expected) value = activated(shape_.activation, value);
     const TypedTensor y(lab_, kernel_.output());
     scratch_.poison();
     kernel_.forward(lab_.stream, x_memory_.data(), w_memory_.data(), bias_of(bias_memory_), y.data(),

@@ -245,9 +245,7 @@ TEST_F(UpdateTest, BitsDoNotDependOnSegmentsAndThreads) {
       backend_.set_threads(threads);
       Memory memory(kCount);
       run(*step, many, memory);
-      EXPECT_EQ(memory.value.values(), expected.value.values()) << threads;
-      EXPECT_EQ(memory.first.values(), expected.first.values()) << threads;
-      EXPECT_EQ(memory.second.values(), expected.second.values()) << threads;
+      EXPECT_TRUE(memory == expected) << threads;
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "comm/gradients/buckets.h"
 #include "core/random.h"
 #include "tests/comm/bucket_parameters.h"
+#include "tests/comm/codec_ranks.h"
 #include "tests/comm/keeps_its_share.h"
 #include "tests/comm/naive_tree.h"
 #include "tests/comm/thread_ranks.h"
@@ -37,29 +38,12 @@ float rounded_to(DType type, float value) {
   return type == DType::f16 ? rounded<Half>(value) : type == DType::bf16 ? rounded<BFloat16>(value) : value;
 }
 
-float value_of(const Parameter& parameter, std::int64_t element) {
-  if (parameter.gradient_type == DType::f16)
-    return static_cast<float>(static_cast<const Half*>(parameter.gradient)[element]);
-  if (parameter.gradient_type == DType::bf16)
-    return static_cast<float>(static_cast<const BFloat16*>(parameter.gradient)[element]);
-  return static_cast<const float*>(parameter.gradient)[element];
-}
-
-void set_value(const Parameter& parameter, std::int64_t element, float value) {
-  if (parameter.gradient_type == DType::f16)
-    static_cast<Half*>(parameter.gradient)[element] = Half(value);
-  else if (parameter.gradient_type == DType::bf16)
-    static_cast<BFloat16*>(parameter.gradient)[element] = BFloat16(value);
-  else
-    static_cast<float*>(parameter.gradient)[element] = value;
-}
-
 // The gradients of a backward pass, from the last parameter to the first: no bucket can be sent earlier.
 void compute_leaf(std::span<const Parameter> parameters, int step, std::int64_t micro_batch,
                   GradientListener* listener) {
   for (std::size_t index = parameters.size(); index-- > 0;) {
     for (std::int64_t i = 0; i < kSumSizes[index]; ++i)
-      set_value(parameters[index], i, leaf_gradient(step, micro_batch, index, i));
+      set_gradient(parameters[index], i, leaf_gradient(step, micro_batch, index, i));
     if (listener != nullptr) listener->gradient_ready(index);
   }
 }
@@ -121,10 +105,10 @@ void expect_the_tree(const Dealing& wanted) {
         for (std::int64_t i = 0; i < kSumSizes[index]; ++i) {
           const float sum = sum_of_leaves(step, wanted.ranks * wanted.micro_batches,
                                           parameters[index].gradient_type, index, i);
-          CHECK(std::bit_cast<std::uint32_t>(value_of(parameters[index], i)) ==
+          CHECK(std::bit_cast<std::uint32_t>(gradient_at(parameters[index], i)) ==
                     std::bit_cast<std::uint32_t>(sum),
                 "element {} of {} in step {} is {}, expected {}", i, parameters[index].name, step,
-                value_of(parameters[index], i), sum);
+                gradient_at(parameters[index], i), sum);
         }
       }
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/gradients/running_sums.h"
 
-#include <bit>
 #include <cmath>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/job/node_claims.h"
 
-#include <csignal>
 #include <cstdlib>
 
 #include <fmt/format.h>

@@ -2,7 +2,6 @@
 #include "comm/sums/sum_tree.h"
 
 #include <algorithm>
-#include <functional>
 #include <string>
 
 #include <fmt/format.h>

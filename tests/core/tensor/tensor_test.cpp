@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -103,6 +102,8 @@ TEST(BFloat16, KnownValues) {
   EXPECT_EQ(BFloat16(0.1f).bits, 0x3dcd);
   EXPECT_EQ(BFloat16(1.0f + 0x1p-8f).bits, 0x3f80);      // a tie, to even below
   EXPECT_EQ(BFloat16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);  // a tie, to even above
+  EXPECT_EQ(BFloat16(std::nextafter(0x1.ffp127f, 0.0f)).bits, 0x7f7f);
+  EXPECT_EQ(BFloat16(0x1.ffp127f).bits, 0x7f80);  // half a step above the largest value
   EXPECT_EQ(BFloat16(std::numeric_limits<float>::max()).bits, 0x7f80);
   EXPECT_EQ(BFloat16(-kInfinity).bits, 0xff80);
 }

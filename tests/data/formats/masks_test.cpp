@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <string_view>
 
@@ -26,11 +25,6 @@ using MaskBytes = std::vector<std::uint8_t>;
 
 constexpr ImageShape kPicture{.height = 6, .width = 8, .channels = 3};
 
-void write_bytes(const std::filesystem::path& path, const MaskBytes& bytes) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
-}
-
 MaskBytes mask_of(int image, const ImageShape& shape = kPicture) {
   MaskBytes mask(static_cast<std::size_t>(shape.height * shape.width));
   for (std::size_t i = 0; i < mask.size(); ++i)
@@ -41,13 +35,12 @@ MaskBytes mask_of(int image, const ImageShape& shape = kPicture) {
 class MaskFolder : public ::testing::Test {
  protected:
   void add(const std::string& split, int image, const ImageShape& shape = kPicture) {
-    const auto place = folder_.path() / split;
     MaskBytes pixels(static_cast<std::size_t>(shape.bytes()));
     for (std::size_t i = 0; i < pixels.size(); ++i)
       pixels[i] = static_cast<std::uint8_t>(i * 7 + static_cast<std::size_t>(image));
     const std::string name = std::to_string(image) + ".png";
-    write_bytes(place / "images" / name, encode_png(shape, pixels));
-    write_bytes(place / "masks" / name, encode_png_values(shape, mask_of(image, shape)));
+    folder_.write(split + "/images/" + name, encode_png(shape, pixels));
+    folder_.write(split + "/masks/" + name, encode_png_values(shape, mask_of(image, shape)));
   }
   void SetUp() override {
     for (int i = 0; i < 4; ++i) add("train", i);
@@ -61,8 +54,8 @@ class MaskFolder : public ::testing::Test {
 };
 
 TEST_F(MaskFolder, PairsImagesWithMasksOfTheSameName) {
-  write_bytes(folder_.path() / "train/images/5.bmp", {1});
-  write_bytes(folder_.path() / "train/images/more/6.png", {1});
+  folder_.write("train/images/5.bmp", {1});
+  folder_.write("train/images/more/6.png", {1});
   testing::internal::CaptureStderr();
   const auto train = open_dataset(options(), Split::train), test = open_dataset(options(), Split::test);
   const std::string log = testing::internal::GetCapturedStderr();
@@ -110,7 +103,7 @@ TEST_F(MaskFolder, ATestFolderWithoutMasksIsPassedOver) {
 
 TEST_F(MaskFolder, GrayMasksGiveTheirValues) {
   MaskBytes gray = mask_of(0);
-  write_bytes(folder_.path() / "train/masks/0.png", encode_png({6, 8, 1}, gray));
+  folder_.write("train/masks/0.png", encode_png({6, 8, 1}, gray));
   MaskBytes mask(48);
   open_dataset(options(), Split::train)->read_mask(0, mask);
   gray[5] = kIgnoredPixel;
@@ -122,16 +115,16 @@ TEST_F(MaskFolder, BadMasksAreNamedWithWhatIsWrong) {
     MaskBytes mask(48);
     return message_of<DataError>([&] { open_dataset(options(), Split::train)->read_mask(image, mask); });
   };
-  const auto path = [&](int image) { return folder_.path() / fmt::format("train/masks/{}.png", image); };
+  const auto name = [](int image) { return fmt::format("train/masks/{}.png", image); };
   MaskBytes values = mask_of(0);
   values[7] = 3;
-  write_bytes(path(0), encode_png_values(kPicture, values));
+  folder_.write(name(0), encode_png_values(kPicture, values));
   expect_parts(refused(0), {"0.png", "the value 3", "data.masks.classes = 3"});
-  write_bytes(path(1), encode_png({6, 8, 3}, MaskBytes(6 * 8 * 3)));
+  folder_.write(name(1), encode_png({6, 8, 3}, MaskBytes(6 * 8 * 3)));
   expect_parts(refused(1), {"1.png", "grayscale or palette"});
-  write_bytes(path(2), encode_png_values({6, 7, 1}, MaskBytes(6 * 7)));
+  folder_.write(name(2), encode_png_values({6, 7, 1}, MaskBytes(6 * 7)));
   expect_parts(refused(2), {"2.png", "7 pixels wide"});
-  std::filesystem::remove(path(3));
+  folder_.remove(name(3));
   expect_parts(message_of<DataError>([&] { open_dataset(options(), Split::train); }),
                {"1 of 4 images have no mask", "3.png"});
 }
@@ -156,7 +149,7 @@ TEST_F(MaskFolder, MasksOfTwoClassesOfWhichOneIsIgnoredCauseAWarning) {
   MaskBytes mask(48);
   mask[3] = 255;
   for (int i = 0; i < 4; ++i)
-    write_bytes(folder_.path() / fmt::format("train/masks/{}.png", i), encode_png({6, 8, 1}, mask));
+    folder_.write(fmt::format("train/masks/{}.png", i), encode_png({6, 8, 1}, mask));
   const auto warnings = [&] {
     testing::internal::CaptureStderr();
     DatasetOptions two = options();
@@ -166,7 +159,7 @@ TEST_F(MaskFolder, MasksOfTwoClassesOfWhichOneIsIgnoredCauseAWarning) {
   };
   expect_parts(warnings(), {folder_.path().string(), "4 examined", "data.masks.ignore_index"});
   mask[4] = 1;
-  write_bytes(folder_.path() / "train/masks/2.png", encode_png({6, 8, 1}, mask));
+  folder_.write("train/masks/2.png", encode_png({6, 8, 1}, mask));
   EXPECT_EQ(warnings(), "");
 }
 
@@ -174,7 +167,7 @@ TEST_F(MaskFolder, MasksOfTwoClassesOfWhichOneIsIgnoredCauseAWarning) {
 TEST_F(MaskFolder, AMaskIsTurnedAsItsExifDataSays) {
   const auto put = [&](const char* kind, int image, MaskBytes png) {
     insert_chunk(png, "eXIf", exif(6, true));
-    write_bytes(folder_.path() / fmt::format("train/{}/{}.png", kind, image), png);
+    folder_.write(fmt::format("train/{}/{}.png", kind, image), png);
   };
   for (int image = 0; image < 4; ++image) {
     const MaskBytes values = mask_of(image);
@@ -215,8 +208,7 @@ TEST_F(MaskFolder, AValueWithSeveralColoursCausesAWarning) {
     return lines_naming(testing::internal::GetCapturedStderr(), "warning");
   };
   EXPECT_EQ(warnings(), "");
-  const auto mask = folder_.path() / "train/masks/2.png";
-  write_bytes(mask, with_exchanged_colours(encode_png_values(kPicture, mask_of(2))));
+  folder_.write("train/masks/2.png", with_exchanged_colours(encode_png_values(kPicture, mask_of(2))));
   expect_parts(warnings(), {"masks/0.png", "masks/2.png", "palette"});
 }
 
@@ -227,8 +219,8 @@ TEST_F(MaskFolder, ResizingTakesTheNearestPixelOfTheMask) {
   const MaskBytes small = mask_of(0, kSmall);
   MaskBytes large(144);
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = small[i / 24 * 6 + i % 12 / 2];
-  write_bytes(folder_.path() / "train/images/0.png", encode_png(kLarge, MaskBytes(144 * 3)));
-  write_bytes(folder_.path() / "train/masks/0.png", encode_png_values(kLarge, large));
+  folder_.write("train/images/0.png", encode_png(kLarge, MaskBytes(144 * 3)));
+  folder_.write("train/masks/0.png", encode_png_values(kLarge, large));
   DatasetOptions resized = options();
   resized.resize.size = 6;
   const auto train = open_dataset(resized, Split::train);

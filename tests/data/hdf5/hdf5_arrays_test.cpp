@@ -308,11 +308,7 @@ TEST(Hdf5, FloatingPointAndWideNumbersAreReadAsBytes) {
       EXPECT_EQ(image[i], std::lround(255 * static_cast<double>(15 + i) / 29)) << i;
   }
   const TemporaryFolder folder;
-  {
-    const Hdf5Writer file(folder.path() / "train.h5");
-    file.put("images", {2, 3, 5}, H5T_NATIVE_INT64, std::vector<std::int64_t>(30, 256));
-    file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, 1});
-  }
+  write_two(folder, "train.h5", H5T_NATIVE_INT64, std::vector<std::int64_t>(30, 256));
   Bytes image(15);
   const auto dataset = open_dataset(options_of(folder), Split::train);
   expect_match(message_of<DataError>([&] { dataset->read(0, image); }), R"("images"\D+0\D+256\b)");
@@ -340,11 +336,9 @@ TEST(Hdf5, ADamagedSampleIsAnErrorOnlyWhenItIsRead) {
 }
 
 void write_floats(const TemporaryFolder& folder, const std::string& name, float largest) {
-  const Hdf5Writer file(folder.path() / name);
   std::vector<float> values(30);
   values.back() = largest;
-  file.put("images", {2, 3, 5}, H5T_NATIVE_FLOAT, values);
-  file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, 1});
+  write_two(folder, name, H5T_NATIVE_FLOAT, values);
 }
 
 TEST(Hdf5, FloatingPointRangesThatCannotBeToldApartAreRefused) {
@@ -363,11 +357,7 @@ TEST(Hdf5, FloatingPointRangesThatCannotBeToldApartAreRefused) {
 TEST(Hdf5, BytesAndFloatingPointNumbersMayBeCombined) {
   const TemporaryFolder folder;
   write_floats(folder, "test.h5", 1);
-  {
-    const Hdf5Writer train(folder.path() / "train.h5");
-    train.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 255));
-    train.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{0, 1});
-  }
+  write_two(folder, "train.h5", H5T_NATIVE_UINT8, Bytes(30, 255));
   for (const Split split : {Split::train, Split::test}) {
     Bytes image(15);
     open_dataset(options_of(folder), split)->read(1, image);

@@ -44,17 +44,12 @@ void write_train(const TemporaryFolder& folder) {
 TEST(Hdf5, TestFilesWithoutLabelsArePassedOver) {
   const TemporaryFolder folder;
   using Labels = std::vector<std::int64_t>;
-  const auto write = [&](const char* name, std::uint8_t pixel, const Labels& labels) {
-    const Hdf5Writer file(folder.path() / name);
-    file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, pixel));
-    if (!labels.empty()) file.put("labels", {2}, H5T_NATIVE_INT64, labels);
-  };
-  write("train.h5", 9, {1, 0});
+  write_two(folder, "train.h5", H5T_NATIVE_UINT8, Bytes(30, 9));
   for (const Labels& unlabelled : {Labels{}, Labels{-1, -1}}) {
-    write("test.h5", 1, unlabelled);
+    write_two(folder, "test.h5", H5T_NATIVE_UINT8, Bytes(30, 1), unlabelled);
     expect_parts(message_of<DataError>([&] { open_dataset(options_of(folder), Split::test); }),
                  {"test.h5", "data.test_split", "data.validation_share"});
-    write("val.h5", 2, {0, 1});
+    write_two(folder, "val.h5", H5T_NATIVE_UINT8, Bytes(30, 2));
     testing::internal::CaptureStderr();
     const auto test = open_dataset(options_of(folder), Split::test);
     const std::string log = testing::internal::GetCapturedStderr();
@@ -69,11 +64,8 @@ TEST(Hdf5, TestFilesWithoutLabelsArePassedOver) {
 
 TEST(Hdf5, FilesWithOtherEndingsAreNotUsed) {
   const TemporaryFolder folder;
-  for (const char* name : {"cells.Human_Train.H5", "val.h5"}) {  // ".Human" begins like an ending
-    const Hdf5Writer file(folder.path() / name);
-    file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 9));
-    file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{1, 0});
-  }
+  for (const char* name : {"cells.Human_Train.H5", "val.h5"})  // ".Human" begins like an ending
+    write_two(folder, name, H5T_NATIVE_UINT8, Bytes(30, 9));
   for (const char* name :
        {"test.html", "train.html", "train_and_test.html", "test.html.bak", "train.html~", "train.html.tmp~"})
     folder.write(name, {1});
@@ -85,11 +77,8 @@ TEST(Hdf5, FilesWithOtherEndingsAreNotUsed) {
 
 TEST(Hdf5, MissingShardsAndSkippedCopiesAreNamedOnce) {
   const TemporaryFolder folder;
-  for (const char* name : {"train-00000-of-00004.h5", "test-00000-of-00003.h5"}) {
-    const Hdf5Writer file(folder.path() / name);
-    file.put("images", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 9));
-    file.put("labels", {2}, H5T_NATIVE_INT64, std::vector<std::int64_t>{1, 0});
-  }
+  for (const char* name : {"train-00000-of-00004.h5", "test-00000-of-00003.h5"})
+    write_two(folder, name, H5T_NATIVE_UINT8, Bytes(30, 9));
   folder.write("train-00000-of-00004.h5.bak", {1});
   testing::internal::CaptureStderr();
   for (const Split split : {Split::train, Split::test}) open_dataset(options_of(folder), split);

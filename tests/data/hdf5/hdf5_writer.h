@@ -53,6 +53,15 @@ class Hdf5Writer {
   hid_t file_;
 };
 
+// Writes a file of two gray images, 3 pixels high and 5 wide, and of their labels if there are any.
+template <typename T>
+void write_two(const TemporaryFolder& folder, const std::string& name, hid_t type,
+               const std::vector<T>& pixels, const std::vector<std::int64_t>& labels = {0, 1}) {
+  const Hdf5Writer file(folder.path() / name);
+  file.put("images", {2, 3, 5}, type, pixels);
+  if (!labels.empty()) file.put("labels", {2}, H5T_NATIVE_INT64, labels);
+}
+
 inline constexpr std::int64_t kImages = 5, kHeight = 4, kWidth = 6, kChannels = 3;
 
 // Pixels with a different value at each place.

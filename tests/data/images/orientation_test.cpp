@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/images/orientation.h"
 
-#include <array>
 #include <string>
 #include <string_view>
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/images/resample.h"
 
-#include <cstdlib>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
