@@ -133,7 +133,7 @@ class Adviser {
 
   // The codec with the shortest estimated step.
   Change codec() const {
-    Change best{.key = "comm.codec", .value = "", .step_seconds = context_.step_seconds, .text = ""};
+    Change best{.step_seconds = context_.step_seconds};
     if (!context_.codecs) return best;
     std::vector<BucketTravel> dense;
     double bytes = 0;

@@ -9,7 +9,6 @@
 
 namespace lockstep {
 
-// The result of a check that a batch fits in the available memory.
 struct BatchRoom {
   bool fits = true;
   std::size_t needed = 0, available = 0;  // bytes, of a rank

@@ -23,8 +23,7 @@ BucketChoice choice_of(std::span<const Parameter> parameters, int ranks, double 
   const BucketPlan plan(
       parameters, {.first_bytes = bytes(first), .middle_bytes = bytes(middle), .last_bytes = bytes(last)},
       ranks);
-  BucketChoice choice{.value = fmt::format("[{:.3g}, {:.3g}, {:.3g}]", first, middle, last),
-                      .bucket_bytes = {}};
+  BucketChoice choice{.value = fmt::format("[{:.3g}, {:.3g}, {:.3g}]", first, middle, last)};
   for (const Bucket& bucket : plan.buckets())
     choice.bucket_bytes.push_back(static_cast<double>(bucket.bytes()));
   return choice;

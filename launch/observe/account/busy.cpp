@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/account/busy.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 #include <vector>

@@ -166,8 +166,7 @@ class IdleTime {
       } else {
         cause.change = fmt::format(
             "{}use wider layers, or fewer of these, for more operations per byte (lockstep profile lists "
-            "each "
-            "layer)",
+            "each layer)",
             kNoSetting);
       }
     } else if (roof.unfilled >= kWorthTelling) {

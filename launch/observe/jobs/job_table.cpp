@@ -97,7 +97,7 @@ std::string remark_of(const SeenRank& rank, const NodeView& view, double idle_se
   if (rank.life == RankLife::died)
     return fmt::format("rank {} died after step {}: process {} was killed or failed, last activity {} ago",
                        number, rank.progress.step, rank.identity.process,
-                       age_text(quiet_seconds(rank, view.time_ns)));
+                       age_text(rank.progress.quiet_seconds(view.time_ns)));
   if (const auto idle = idle_device(rank, view, idle_seconds))
     return fmt::format("rank {} holds {} idle: {}", number, describe_device(rank.identity), idle->why);
   if (rank.waits)
@@ -111,7 +111,7 @@ std::string end_of(const SeenJob& job, const NodeView& view) {
   double quiet = std::numeric_limits<double>::max();
   for (const SeenRank& rank : job.ranks) {
     step = std::max(step, rank.progress.step);
-    quiet = std::min(quiet, quiet_seconds(rank, view.time_ns));
+    quiet = std::min(quiet, rank.progress.quiet_seconds(view.time_ns));
   }
   return fmt::format("died after step {}: its processes were killed or failed, last activity {} ago", step,
                      age_text(quiet));

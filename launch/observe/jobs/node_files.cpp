@@ -29,7 +29,6 @@ std::optional<NodeView> view_in(const fs::path& file) {
   std::string text;
   struct stat status = {};
   if (lstat(file.c_str(), &status) != 0) return std::nullopt;
-  const std::uint32_t owner = status.st_uid;
   try {
     text = read_plain_file(file, kMostBytes);
   } catch (const Error&) {  // such as a job that ended meanwhile
@@ -38,7 +37,7 @@ std::optional<NodeView> view_in(const fs::path& file) {
   std::optional<NodeMetrics> metrics = metrics_from(text);
   if (!metrics) return std::nullopt;
   NodeView view = std::move(metrics->view);
-  for (SeenRank& rank : view.jobs.front().ranks) rank.user = owner;
+  for (SeenRank& rank : view.jobs.front().ranks) rank.user = status.st_uid;
   // Current values are as old as the node says; whether it is silent assumes that the clocks of the machines
   // agree to kSilentAfterSeconds.
   const double now = seconds_since_1970(), age = now - view.time;

@@ -39,12 +39,7 @@ bool NodeView::anybody_lives() const {
 }
 
 NodeView NodeViewer::look(const fs::path& run_dir) {
-  NodeView view{.host = host_name(),
-                .time = seconds_since_1970(),
-                .time_ns = 0,
-                .jobs = {},
-                .devices = {},
-                .contexts = {}};
+  NodeView view{.host = host_name(), .time = seconds_since_1970()};
   for (SeenRank& rank : see_ranks(folder_)) {
     if (!run_dir.empty() && !runs_in(rank, run_dir)) continue;
     const bool same_job =
@@ -85,15 +80,11 @@ std::string_view state_of(const SeenRank& rank) {
   return rank.waits ? "waiting" : name_of(rank.progress.activity);
 }
 
-double quiet_seconds(const SeenRank& rank, std::int64_t now_ns) {
-  return std::max(0.0, seconds_between(std::max(rank.progress.step_ns, rank.progress.activity_ns), now_ns));
-}
-
 bool figures_hold(const SeenRank& rank, std::int64_t now_ns) {
   const RankProgress& progress = rank.progress;
   if (progress.window_steps == 0 || rank.life != RankLife::running) return false;
-  const double step_seconds = progress.account.total() / static_cast<double>(progress.window_steps);
-  return seconds_between(progress.step_ns, now_ns) < std::max(kFiguresHoldSeconds, 3 * step_seconds);
+  return seconds_between(progress.step_ns, now_ns) <
+         std::max(kFiguresHoldSeconds, 3 * progress.step_seconds());
 }
 
 }  // namespace lockstep

@@ -68,7 +68,5 @@ std::string_view state_of(const SeenRank& rank);
 // True if the figures of the last steps are current: the rank runs, and the time since its last step is below
 // 5 s, or below the time of three steps if that is longer. They are outdated in a longer evaluation.
 bool figures_hold(const SeenRank& rank, std::int64_t now_ns);
-// Seconds since its last step or the start of its activity, whichever is later.
-double quiet_seconds(const SeenRank& rank, std::int64_t now_ns);
 
 }  // namespace lockstep

@@ -97,6 +97,15 @@ struct RankProgress {
   double test_accuracy = std::numeric_limits<double>::quiet_NaN();
   // Start of the current series of windows with the device less busy than kHardlyBusy; 0: it is busy.
   std::int64_t idle_since_ns = 0;
+
+  // Mean over the window; 0: none yet.
+  double step_seconds() const {
+    return account.total() / static_cast<double>(std::max<std::int64_t>(1, window_steps));
+  }
+  // Since the last step or the start of the activity, whichever is later.
+  double quiet_seconds(std::int64_t now_ns) const {
+    return std::max(0.0, seconds_between(std::max(step_ns, activity_ns), now_ns));
+  }
 };
 
 inline constexpr double kHardlyBusy = 0.05;

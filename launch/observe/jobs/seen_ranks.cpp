@@ -14,7 +14,6 @@
 
 #include "comm/collective_log.h"
 #include "core/error.h"
-#include "core/timeline.h"
 
 namespace lockstep {
 namespace {
@@ -125,8 +124,7 @@ std::vector<SeenRank> see_ranks(const fs::path& folder, const std::string& job, 
     rank.life = life_of(descriptor, rank.process);
     if (rank.life == RankLife::died && is_removed(descriptor)) return;  // it ended in order meanwhile
     if (rank.life == RankLife::died) rank.process.reset();
-    const std::int64_t last_ns = std::max(rank.progress.step_ns, rank.progress.activity_ns);
-    if (rank.process && seconds_between(last_ns, now) > kWaitWorthTelling)
+    if (rank.process && rank.progress.quiet_seconds(now) > kWaitWorthTelling)
       rank.waits = wait_of(rank.identity, now);
     ranks.push_back(std::move(rank));
   });
@@ -144,7 +142,7 @@ void remove_dead_ranks(std::chrono::seconds older_than, const fs::path& folder) 
     double age = seconds_since_1970() - static_cast<double>(status.st_ctim.tv_sec);
     std::chrono::seconds least = std::max<std::chrono::seconds>(older_than, kMakingTakes);
     if (reading.identity && reading.progress) {
-      age = seconds_between(std::max(reading.progress->step_ns, reading.progress->activity_ns), now_ns());
+      age = reading.progress->quiet_seconds(now_ns());
       least = older_than;
     }
     // Skips young files without testing the lock: the creator may be about to take it.

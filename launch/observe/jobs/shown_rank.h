@@ -56,7 +56,6 @@ class ShownRank {
   void enter(Activity activity);
   Activity activity() const { return progress_.activity; }
   const RankIdentity& identity() const { return identity_; }
-  const RankProgress& progress() const { return progress_; }
   // Empty if nothing is published.
   const std::filesystem::path& path() const { return path_; }
 

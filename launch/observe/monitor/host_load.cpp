@@ -5,7 +5,6 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <string>
 #include <system_error>
 #include <utility>
 

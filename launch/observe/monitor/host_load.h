@@ -30,7 +30,7 @@ struct HostFigures {
 class HostLoad {
  public:
   // processes: those of this job on this machine. root: root folder of the file system.
-  explicit HostLoad(std::vector<pid_t> processes = {}, std::filesystem::path root = "/");
+  explicit HostLoad(std::vector<pid_t> processes, std::filesystem::path root = "/");
 
   HostFigures sample();
   // HostFigures::joules. Its counters wrap, some within a minute: without a call or a sample every

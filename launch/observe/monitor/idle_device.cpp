@@ -49,17 +49,14 @@ std::string why_quiet(const SeenRank& rank, double seconds) {
 std::optional<IdleDevice> idle_device(const SeenRank& rank, const NodeView& view, double idle_seconds) {
   if (rank.life == RankLife::died) return std::nullopt;
   const RankProgress& progress = rank.progress;
-  const double quiet = quiet_seconds(rank, view.time_ns);
+  const double quiet = progress.quiet_seconds(view.time_ns);
   const std::optional<double> utilization = utilization_of(rank, view);
   double allowed = idle_seconds;
   bool works = false;
-  if (progress.activity == Activity::training && progress.window_steps > 0) {
-    const double step_seconds = progress.account.total() / static_cast<double>(progress.window_steps);
-    allowed = std::max(allowed, 3 * step_seconds);
-  } else if (progress.activity == Activity::evaluating) {
-    works = utilization.value_or(1) > 0;
-  } else if (progress.activity != Activity::training) {
-    works = utilization.value_or(0) > 0;
+  if (progress.activity == Activity::training) {
+    allowed = std::max(allowed, 3 * progress.step_seconds());
+  } else {
+    works = utilization.value_or(progress.activity == Activity::evaluating ? 1 : 0) > 0;
   }
   if (quiet >= allowed && (!works || rank.life == RankLife::stopped))
     return IdleDevice{.seconds = quiet, .why = why_quiet(rank, quiet)};

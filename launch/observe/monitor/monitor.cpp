@@ -8,7 +8,6 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -106,7 +105,7 @@ void DeviceMonitor::State::sample(const Nvml* nvml, std::vector<std::unique_ptr<
 
 void DeviceMonitor::State::publish(const std::vector<MonitorRow>& rows, const HostFigures& host) {
   const RankIdentity& job = options.metrics->job();
-  NodeMetrics metrics{.job = job, .interval_seconds = options.every_seconds, .view = {}, .host = host};
+  NodeMetrics metrics{.job = job, .interval_seconds = options.every_seconds, .host = host};
   NodeView& view = metrics.view;
   view.host = job.host.str();
   std::vector<SeenRank> ranks = see_ranks(options.rank_folder, job.job.str());
@@ -236,8 +235,7 @@ MonitoredRank this_monitored_rank(const World& world, Device device) {
   MonitoredRank mine{.node = world.node(),
                      .host = world.host(),
                      .process = getpid(),
-                     .process_space = std::to_string(own_process_space()),
-                     .device = {}};
+                     .process_space = std::to_string(own_process_space())};
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::getline(boot, mine.machine);
   if (const std::optional<CudaDevice> known = cuda_device(device))

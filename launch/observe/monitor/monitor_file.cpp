@@ -20,24 +20,24 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kNotKnown = "[N/A]";
+constexpr const char* kNotKnown = "[N/A]";
 
 // nvidia-smi quotes nothing, so characters that would break a row become blanks.
 std::string cell(std::string text) {
   for (char& c : text)
     if (c == ',' || c == '"' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  return text.empty() ? std::string(kNotKnown) : text;
+  return text.empty() ? kNotKnown : text;
 }
 
 template <typename T>
 std::string cell(const std::optional<T>& value, fmt::format_string<const T&> format) {
-  return value ? fmt::format(format, *value) : std::string(kNotKnown);
+  return value ? fmt::format(format, *value) : kNotKnown;
 }
 std::string mebibytes(const std::optional<std::uint64_t>& bytes) {
-  return bytes ? fmt::format("{} MiB", *bytes >> 20) : std::string(kNotKnown);
+  return bytes ? fmt::format("{} MiB", *bytes >> 20) : kNotKnown;
 }
 std::string mebibytes_per_second(const std::optional<double>& bytes) {
-  return bytes ? fmt::format("{:.2f} MiB/s", *bytes / kMiB) : std::string(kNotKnown);
+  return bytes ? fmt::format("{:.2f} MiB/s", *bytes / kMiB) : kNotKnown;
 }
 
 std::string local_time(std::chrono::system_clock::time_point time) {
@@ -48,7 +48,7 @@ std::string local_time(std::chrono::system_clock::time_point time) {
 }
 
 std::string reasons_text(const std::optional<std::uint64_t>& reasons) {
-  if (!reasons) return std::string(kNotKnown);
+  if (!reasons) return kNotKnown;
   return *reasons == 0 ? "none" : fmt::format("{}", fmt::join(clock_reason_words(*reasons), " "));
 }
 

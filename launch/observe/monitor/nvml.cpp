@@ -215,8 +215,7 @@ void NvmlDevice::State::read_utilization(DeviceFigures& figures) {
 }
 
 void NvmlDevice::State::read_temperature(DeviceFigures& figures) {
-  NvmlTemperature temperature = {
-      .version = kNvmlTemperatureV1, .sensor = kNvmlTemperatureOfGpu, .celsius = 0};
+  NvmlTemperature temperature = {.version = kNvmlTemperatureV1, .sensor = kNvmlTemperatureOfGpu};
   if (calls.temperature(whole, &temperature)) {
     figures.celsius = temperature.celsius;
   } else if (const auto old = nvml_figure<unsigned>(calls.old_temperature, whole, kNvmlTemperatureOfGpu)) {
@@ -248,8 +247,7 @@ void NvmlDevice::State::read_gpm(DeviceFigures& figures) {
   *gpm_answer = {.version = kNvmlGpmVersion,
                  .count = static_cast<unsigned>(kGpmMetrics.size()),
                  .first = gpm_samples[1],
-                 .second = gpm_samples[0],
-                 .metrics = {}};
+                 .second = gpm_samples[0]};
   for (std::size_t i = 0; i < kGpmMetrics.size(); ++i) gpm_answer->metrics[i].id = kGpmMetrics[i];
   if (!calls.gpm_metrics(gpm_answer.get())) return;
   // NaN if the device lacks the metric.
@@ -313,7 +311,7 @@ DeviceFigures NvmlDevice::sample() {
   figures.driver_version = s.driver_version;
   figures.slice = s.slice;
   if (s.device != nullptr) s.read_memory(figures);
-  if (s.device != nullptr && s.whole != nullptr) {
+  if (s.whole != nullptr) {
     figures.performance_state = nvml_figure<unsigned>(s.calls.state, s.whole);
     if (figures.performance_state >= kNvmlStates) figures.performance_state.reset();  // "unknown"
     figures.pcie_generation_most = nvml_figure<unsigned>(s.calls.generation_most, s.whole);
@@ -331,7 +329,7 @@ DeviceFigures NvmlDevice::sample_use() {
   DeviceFigures figures;
   if (!state_) return figures;
   if (state_->device != nullptr) state_->read_memory(figures);
-  if (state_->device != nullptr && state_->whole != nullptr) state_->read_utilization(figures);
+  if (state_->whole != nullptr) state_->read_utilization(figures);
   return figures;
 }
 

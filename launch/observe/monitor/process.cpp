@@ -34,8 +34,8 @@ std::optional<ProcessFigures> process_figures(std::int64_t process, const std::f
   for (int field = 4; field < 14; ++field) fields >> skipped;
   std::uint64_t user = 0, system = 0;
   fields >> user >> system;
-  for (int field = 16; field < 20; ++field) fields >> skipped;
-  fields >> figures.threads >> skipped >> figures.start;
+  for (int field = 16; field < 22; ++field) fields >> skipped;
+  fields >> figures.start;
   if (!fields) return std::nullopt;
   figures.processor_ticks = user + system;
   return figures;

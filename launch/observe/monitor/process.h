@@ -19,7 +19,6 @@ struct ProcessFigures {
   char state = 0;           // 'R', 'S', 'T' (stopped), 'Z' (dead), ..
   std::uint64_t start = 0;  // in ticks since boot; distinguishes later processes with the same number
   std::uint64_t processor_ticks = 0;
-  std::int64_t threads = 0;
   double processor_seconds() const;
   bool dead() const { return state == 'Z' || state == 'X'; }
 };

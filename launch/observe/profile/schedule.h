@@ -27,8 +27,7 @@ enum class ProfileStage { idle, warmup, active };
 
 struct ProfiledStep {
   ProfileStage stage = ProfileStage::idle;
-  std::int64_t cycle = 0;  // from 0; for active and warm-up steps
-  bool last = false;       // the last active step of its cycle
+  bool last = false;  // the last active step of its cycle
 };
 
 // step: counted from 0.

@@ -210,13 +210,15 @@ class TorchTraceWriter {
     memory_time_ = -1;
   }
 
-  // Writes the changes of the memory plan up to `time`.
+  // Writes the changes of the memory plan up to `time`, and a counter of the result.
   void add_memory(int time, std::int64_t at_ns) {
-    const bool changes = memory_time_ < time;
+    if (memory_time_ >= time) return;
     while (memory_time_ < time) {
       for (const MemoryChange& change : facts_.changes(++memory_time_)) add_change(change, at_ns);
     }
-    if (changes) add_counter(at_ns, live_);
+    fmt::format_to(begin_event('C', "memory", "memory", Lane::training, at_ns),
+                   R"(,"args":{{"activations":{},"parameters":{},"gradients":{}}}}})", live_,
+                   head_.parameter_bytes, head_.gradient_bytes);
   }
 
   void add_change(const MemoryChange& change, std::int64_t at_ns) {
@@ -226,12 +228,6 @@ class TorchTraceWriter {
         R"(,"s":"t","args":{{"Device Type":{},"Device Id":{},"Addr":{},"Bytes":{},"Total Allocated":{},"Total Reserved":{}}}}})",
         on_gpu_ ? 1 : 0, on_gpu_ ? head_.device.index : -1, change.offset, change.bytes, live_,
         facts_.arena_bytes());
-  }
-
-  void add_counter(std::int64_t at_ns, std::size_t activation_bytes) {
-    fmt::format_to(begin_event('C', "memory", "memory", Lane::training, at_ns),
-                   R"(,"args":{{"activations":{},"parameters":{},"gradients":{}}}}})", activation_bytes,
-                   head_.parameter_bytes, head_.gradient_bytes);
   }
 
   const TraceHead& head_;

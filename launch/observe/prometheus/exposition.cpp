@@ -75,7 +75,7 @@ std::optional<std::string> take_value(std::string_view& text) {
 }
 
 std::optional<ParsedSample> sample_in(std::string_view line) {
-  ParsedSample sample{.name = take_word(line), .labels = {}};
+  ParsedSample sample{.name = take_word(line)};
   if (sample.name.empty()) return std::nullopt;
   if (take(line, '{')) {
     while (!take(line, '}')) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The table of metrics of NodeMetrics: the name, the meaning, and how a figure is written and read. For
-// node_metrics.cpp and node_metrics_reader.cpp only.
+// node_metrics.cpp, node_metrics_reader.cpp and their test only.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "core/text/text.h"
+#include "launch/observe/prometheus/exposition.h"
 #include "launch/observe/prometheus/node_metrics.h"
 
 namespace lockstep::metric_table {
@@ -101,10 +102,6 @@ struct RankFigure {
   void (*set)(SeenRank& rank, double value, const MetricClock& clock);
 };
 
-inline double step_seconds(const RankProgress& progress) {
-  return progress.account.total() / static_cast<double>(std::max<std::int64_t>(1, progress.window_steps));
-}
-
 #define RANK_FIGURE(name, type, help, of_window, got, ...)                                             \
   RankFigure {                                                                                         \
     {name, type, help}, of_window,                                                                     \
@@ -162,7 +159,7 @@ inline constexpr std::array kRankFigures = {
     RANK_FIGURE("lockstep_learning_rate", gauge, "Learning rate of the last step.", true,
                 finite(progress.learning_rate), progress.learning_rate = value),
     RANK_FIGURE("lockstep_step_seconds", gauge, "Mean time of the last second's steps.", true,
-                finite(step_seconds(progress)), progress.account[Phase::rest] = std::clamp(value, 0.0, 1e9)),
+                finite(progress.step_seconds()), progress.account[Phase::rest] = std::clamp(value, 0.0, 1e9)),
 };
 
 #undef RANK_FIGURE

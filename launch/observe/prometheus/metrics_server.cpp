@@ -12,7 +12,6 @@
 #include <utility>
 
 #include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -99,11 +98,12 @@ std::string response_of(std::string_view status, std::string_view headers, std::
                      status, headers, type, body.size(), body);
 }
 
-}  // namespace
-
+// True if the head of an HTTP request is complete.
 bool is_whole_request(std::string_view request) {
   return request.find("\r\n\r\n") != std::string_view::npos || request.find("\n\n") != std::string_view::npos;
 }
+
+}  // namespace
 
 std::string http_response(std::string_view request, const std::string& page) {
   const auto error = [](std::string_view status, std::string_view headers = {}) {
@@ -159,8 +159,7 @@ void MetricsServer::show(std::string page) {
 
 // Waits for events of the connection. False after this time, or at the end of this object.
 bool MetricsServer::wait_for(int connection, short events, int milliseconds) const {
-  std::array<pollfd, 2> files = {
-      {{.fd = connection, .events = events, .revents = 0}, {.fd = end_, .events = POLLIN, .revents = 0}}};
+  std::array<pollfd, 2> files = {{{.fd = connection, .events = events}, {.fd = end_, .events = POLLIN}}};
   int ready = 0;
   do ready = poll(files.data(), files.size(), milliseconds);
   while (ready < 0 && errno == EINTR);

@@ -42,9 +42,8 @@ class MetricsServer {
 
 inline constexpr std::size_t kMostRequestBytes = 8192;
 
-// True if the head of an HTTP request is complete.
-bool is_whole_request(std::string_view request);
-// The response to a request that is whole, or of kMostRequestBytes or more. page: empty if there is none yet.
+// The response to a request whose head is complete, or that has kMostRequestBytes or more. page: empty if
+// there is none yet.
 std::string http_response(std::string_view request, const std::string& page);
 
 }  // namespace lockstep

@@ -136,16 +136,4 @@ class MetricWriter {
 
 std::string to_prometheus(const NodeMetrics& metrics) { return MetricWriter(metrics).write(); }
 
-std::vector<MetricFamily> metric_families() {
-  std::vector<MetricFamily> all = {kRunInfo, kRankInfo, kRankState, kPhaseRatio, kPhaseSeconds, kWarnings};
-  const auto add = [&](const auto& table) {
-    for (const auto& figure : table) all.push_back(figure.family);
-  };
-  add(kJobFigures);
-  add(kRankFigures);
-  add(kDeviceFigures);
-  add(kHostFigures);
-  return all;
-}
-
 }  // namespace lockstep

@@ -13,7 +13,6 @@
 #include "launch/observe/jobs/node_view.h"
 #include "launch/observe/jobs/rank_state.h"
 #include "launch/observe/monitor/host_load.h"
-#include "launch/observe/prometheus/exposition.h"
 
 namespace lockstep {
 
@@ -36,8 +35,5 @@ std::string to_prometheus(const NodeMetrics& metrics);
 // Reads the text of to_prometheus(), possibly damaged or malicious. Empty if it has no rank. Without the
 // figures of the host and warnings, and without texts on collectives.
 std::optional<NodeMetrics> metrics_from(std::string_view text);
-
-// All families that to_prometheus() writes.
-std::vector<MetricFamily> metric_families();
 
 }  // namespace lockstep

@@ -37,15 +37,18 @@ std::vector<std::string> communication_parts(const EpochCommunication& communica
   return parts;
 }
 
-std::vector<std::string> price_of_metrics(const MetricPrice& price) {
+std::vector<std::string> price_of_metrics(const EpochRecord& record) {
   std::vector<std::string> advice;
-  const double epoch = price.train_seconds + price.evaluation_seconds;
-  if (!price.names.empty() && price.metrics_seconds > kWorthTelling * epoch)
+  std::vector<std::string_view> names;
+  if (record.evaluation && record.evaluation->metrics) names = record.evaluation->metrics->names();
+  const double epoch = record.train_seconds + record.evaluation_seconds;
+  if (!names.empty() && record.metrics_seconds > kWorthTelling * epoch)
     advice.push_back(fmt::format("metrics took {:.1f} % of the epoch: leaving {} out saves that",
-                                 100 * price.metrics_seconds / epoch, fmt::join(price.names, ", ")));
-  if (price.within_seconds > kWorthTelling * epoch)
+                                 100 * record.metrics_seconds / epoch, fmt::join(names, ", ")));
+  if (record.within_seconds > kWorthTelling * epoch)
     advice.push_back(fmt::format("evaluations took {:.1f} % of the epoch: run.metrics_every=0 saves {:.1f} %",
-                                 100 * price.evaluation_seconds / epoch, 100 * price.within_seconds / epoch));
+                                 100 * record.evaluation_seconds / epoch,
+                                 100 * record.within_seconds / epoch));
   return advice;
 }
 

@@ -4,11 +4,10 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launch/train/clock/communication.h"
-#include "launch/train/evaluation/metrics.h"
+#include "launch/train/training_records.h"
 
 namespace lockstep {
 
@@ -18,16 +17,8 @@ void add_metrics(const EvaluationMetrics& metrics, std::vector<std::string>& par
 // "comm 31.2 ms a step", "96.0 % hidden", "| wire 28.0 ms (5.1 GB/s)", and "| late rank 2: 1.3 ms" if one is.
 std::vector<std::string> communication_parts(const EpochCommunication& communication);
 
-// Seconds that metrics and evaluations took in an epoch.
-struct MetricPrice {
-  double train_seconds = 0;
-  double evaluation_seconds = 0;  // all evaluations
-  double within_seconds = 0;      // evaluations within the epoch
-  double metrics_seconds = 0;     // computing metrics, in all evaluations
-  std::vector<std::string_view> names = {};
-};
 // A sentence on metrics, and one on evaluations within the epoch, each if they took more than 2 % of the time
 // of training and evaluation: what to omit, and the time that this saves.
-std::vector<std::string> price_of_metrics(const MetricPrice& price);
+std::vector<std::string> price_of_metrics(const EpochRecord& record);
 
 }  // namespace lockstep

@@ -40,15 +40,6 @@ std::vector<std::string> words_of(const std::string& text) {
   return {words.begin(), words.end()};
 }
 
-MetricPrice price_of(const EpochReport& report) {
-  MetricPrice price{.train_seconds = report.train_seconds,
-                    .evaluation_seconds = report.evaluation_seconds,
-                    .within_seconds = report.within_seconds,
-                    .metrics_seconds = report.metrics_seconds};
-  if (report.evaluation && report.evaluation->metrics) price.names = report.evaluation->metrics->names();
-  return price;
-}
-
 // A Markdown code block of the text.
 std::string code_block(const std::string& text) {
   std::string block;
@@ -200,32 +191,29 @@ void Report::epoch(const EpochReport& report) {
   if (report.evaluation && report.evaluation->metrics) {
     std::vector<std::string> metrics;
     add_metrics(*report.evaluation->metrics, metrics);
-    if (!metrics.empty()) {
-      metrics.front().insert(0, "  ");
-      say(in_lines(metrics, "  ") + '\n');
-    }
+    print_indented(metrics, "  ");
   }
   if (report.communication) {
-    std::vector<std::string> of_ranks = communication_parts(*report.communication);
-    of_ranks.front().insert(0, "  ");
-    say(in_lines(of_ranks, "  ") + '\n');
+    print_indented(communication_parts(*report.communication), "  ");
     if (report.advice) advise(report.advice->text);
     if (busy_watch_) busy_watch_->set_advice(report.advice);
   }
   if (!report.steps_by_rank.empty())
     say(fmt::format("  steps by rank: {}\n", fmt::join(report.steps_by_rank, ", ")));
-  for (const std::string& text : price_of_metrics(price_of(report))) advise(text);
+  for (const std::string& text : price_of_metrics(report)) advise(text);
   if (report.more_ranks && !std::exchange(more_ranks_told_, true)) advise(report.more_ranks->text);
   EpochReport line = report;
   line.stragglers = std::exchange(stragglers_, {});
   write_metrics(line);
 }
 
-void Report::advise(const std::string& text) {
-  std::vector<std::string> words = words_of("advice: " + text);
-  words.front().insert(0, "  ");
-  say(in_lines(words, " ") + '\n');
+void Report::print_indented(std::vector<std::string> parts, const std::string& separator) const {
+  if (parts.empty()) return;
+  parts.front().insert(0, "  ");
+  say(in_lines(parts, separator) + '\n');
 }
+
+void Report::advise(const std::string& text) const { print_indented(words_of("advice: " + text), " "); }
 
 void Report::write_metrics(const EpochReport& report) {
   const nlohmann::ordered_json line = json_of(report);
@@ -270,7 +258,7 @@ double Report::series(const StepLine& line) {
     if (const auto event = busy_watch_->look(line, seconds_since(0))) tell(*event);
   const std::int64_t begin = now_ns();
   nlohmann::ordered_json json = json_of(line);
-  write_events(line.step, scalars_of(json, std::string(kSeriesPrefix)));
+  write_events(line.step, scalars_of(json, "step/"));
   json["time"] = seconds_since_1970();
   steps_.add(json.dump());
   return seconds_between(begin, now_ns());
@@ -279,8 +267,8 @@ double Report::series(const StepLine& line) {
 void Report::started(const std::string& config, const std::string& facts) {
   if (!options_.speaks) return;
   const std::int64_t step = options_.goes_on_after_step;
-  write_events(step, EventText{.tag = fmt::format("{}config", kStartPrefix), .markdown = code_block(config)});
-  write_events(step, EventText{.tag = fmt::format("{}machine", kStartPrefix), .markdown = code_block(facts)});
+  write_events(step, EventText{.tag = "run/config", .markdown = code_block(config)});
+  write_events(step, EventText{.tag = "run/machine", .markdown = code_block(facts)});
 }
 
 void Report::histograms(std::int64_t step, const std::vector<Histogram>& histograms) {

@@ -111,7 +111,8 @@ class Report {
   void tell(const IdleEvent& event);
   template <typename Told>
   void write_events(std::int64_t step, const Told& told);
-  void advise(const std::string& text);
+  void print_indented(std::vector<std::string> parts, const std::string& separator) const;
+  void advise(const std::string& text) const;
   std::filesystem::path metrics_path() const { return options_.directory / "metrics.jsonl"; }
   std::string in_lines(const std::vector<std::string>& parts, const std::string& separator) const;
 

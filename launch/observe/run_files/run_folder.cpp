@@ -9,7 +9,6 @@
 #include <iterator>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -74,6 +73,18 @@ void keep_lines(const std::filesystem::path& path, const std::function<bool(cons
       path.filename().string(), earlier.string());
 }
 
+// Keeps the lines whose numbers ascend from 1, up to `most`.
+void keep_ascending(const std::filesystem::path& path, std::int64_t (*number_of)(const std::string&),
+                    std::int64_t most) {
+  std::int64_t last = 0;
+  keep_lines(path, [&](const std::string& line) {
+    const std::int64_t number = number_of(line);
+    const bool keep = number > last && number <= most;
+    if (keep) last = number;
+    return keep;
+  });
+}
+
 // Removes the temporaries of AtomicFile for the files that only the holder of the lock writes.
 void remove_temporaries(const std::filesystem::path& folder) {
   constexpr std::string_view kFiles[] = {kBestFile,   kLastGoodFile,    kMetricsFile,  kStepsFile,
@@ -87,6 +98,22 @@ void remove_temporaries(const std::filesystem::path& folder) {
     std::error_code ignored;
     std::filesystem::remove(each->path(), ignored);
   }
+}
+
+FileClaim claim_run_folder(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  create_folder(folder);
+  const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::By::readers); };
+  FileClaim claim = claimed();
+  if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
+  log::info("run.dir {} is in use by another job ({}); waiting up to {} s until that job ends",
+            folder.string(), claim.holder(), std::chrono::ceil<std::chrono::seconds>(patience).count());
+  const auto deadline = Clock::now() + patience;
+  while (claim.state() == FileClaim::State::taken && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    claim = claimed();
+  }
+  return claim;
 }
 
 }  // namespace
@@ -139,24 +166,8 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
   return error;
 }
 
-FileClaim RunLock::lock(const std::filesystem::path& folder, std::chrono::milliseconds patience) {
-  using Clock = std::chrono::steady_clock;
-  create_folder(folder);
-  const auto claimed = [&] { return FileClaim(folder / "run.lock", FileClaim::By::readers); };
-  FileClaim claim = claimed();
-  if (claim.state() != FileClaim::State::taken || patience.count() == 0) return claim;
-  log::info("run.dir {} is in use by another job ({}); waiting up to {} s until that job ends",
-            folder.string(), claim.holder(), std::chrono::ceil<std::chrono::seconds>(patience).count());
-  const auto deadline = Clock::now() + patience;
-  while (claim.state() == FileClaim::State::taken && Clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    claim = claimed();
-  }
-  return claim;
-}
-
 RunLock::RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience)
-    : claim_(lock(folder, patience)) {
+    : claim_(claim_run_folder(folder, patience)) {
   switch (claim_.state()) {
     case FileClaim::State::held:
       remove_temporaries(folder);
@@ -196,26 +207,12 @@ void continue_metrics(const std::filesystem::path& folder, std::int64_t epochs, 
   std::error_code unknown;
   if (!std::filesystem::exists(std::filesystem::symlink_status(folder / kMetricsFile, unknown)))
     return create_empty(folder / kMetricsFile);
-  std::int64_t last = 0;
-  keep_lines(folder / kMetricsFile, [&](const std::string& line) {
-    const std::int64_t epoch = epoch_of(line);
-    const bool keep = epoch > last && epoch <= epochs + (partial ? 1 : 0);
-    if (keep) last = epoch;
-    return keep;
-  });
+  keep_ascending(folder / kMetricsFile, epoch_of, epochs + (partial ? 1 : 0));
 }
 
 void continue_steps(const std::filesystem::path& folder, std::int64_t steps) {
   create_folder(folder);
-  for (const char* name : {kStepsFile, kEventsFile}) {
-    std::int64_t last = 0;
-    keep_lines(folder / name, [&](const std::string& line) {
-      const std::int64_t step = step_of(line);
-      const bool keep = step > last && step <= steps;
-      if (keep) last = step;
-      return keep;
-    });
-  }
+  for (const char* name : {kStepsFile, kEventsFile}) keep_ascending(folder / name, step_of, steps);
   // A checkpoint after a step is saved before the evaluation of that step, which is repeated.
   keep_lines(folder / kEvaluationsFile, [&](const std::string& line) { return step_of(line) < steps; });
 }

@@ -24,8 +24,6 @@ class RunLock {
   explicit RunLock(const std::filesystem::path& folder, std::chrono::milliseconds patience = {});
 
  private:
-  static FileClaim lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
-
   FileClaim claim_;
 };
 

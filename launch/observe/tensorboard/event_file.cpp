@@ -13,7 +13,6 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/host_name.h"
-#include "core/timeline.h"
 #include "launch/observe/run_files/run_folder.h"
 
 namespace lockstep {

@@ -14,11 +14,6 @@
 
 namespace lockstep {
 
-// Prefix of the tags of single steps, which are in separate events.
-inline constexpr std::string_view kSeriesPrefix = "step/";
-// Prefix of the tags of texts about a start of the run.
-inline constexpr std::string_view kStartPrefix = "run/";
-
 class EventFile {
  public:
   // Has no file: add() drops events and returns 0.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/timeline.h"
 #include "launch/observe/terminal/progress_line.h"
 
 namespace lockstep {

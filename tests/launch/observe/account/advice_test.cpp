@@ -55,7 +55,7 @@ AdviceContext context(int nodes = 2) {
 AdviceContext with_codecs(double codec_seconds) {
   AdviceContext with = context();
   with.codecs = [=] {
-    std::vector<CodecAdvice> codecs = {{.codec = "half", .travel = {}}, {.codec = "tenth", .travel = {}}};
+    std::vector<CodecAdvice> codecs = {{.codec = "half"}, {.codec = "tenth"}};
     for (int bucket = 0; bucket < 4; ++bucket) {
       codecs[0].travel.push_back({.bytes = 5e5, .round_trips = 1});
       codecs[1].travel.push_back({.bytes = 1e5, .round_trips = 1, .codec_seconds = codec_seconds});

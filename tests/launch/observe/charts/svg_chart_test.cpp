@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/observe/charts/svg_chart.h"
 
-#include <cmath>
 #include <limits>
 #include <regex>
 

@@ -60,7 +60,7 @@ SeenRank training_rank() {
 }
 
 NodeView view_of(const SeenRank& rank) {
-  NodeView view{.host = "node7", .time = 1e9, .time_ns = kNow, .jobs = {}, .devices = {}};
+  NodeView view{.host = "node7", .time = 1e9, .time_ns = kNow};
   view.jobs.push_back({.ranks = {rank}});
   return view;
 }

@@ -133,7 +133,6 @@ TEST_F(ShownRanks, ShowTheirStateAndRemoveItAtTheirEnd) {
     EXPECT_EQ(ranks[0].progress.activity, Activity::training);
     EXPECT_EQ(ranks[0].life, RankLife::running);
     ASSERT_TRUE(ranks[0].process);
-    EXPECT_GT(ranks[0].process->threads, 0);
     EXPECT_EQ(ranks[1].identity.rank, 1);
     EXPECT_EQ(ranks[1].progress.activity, Activity::starting);
     struct stat status = {};
@@ -253,7 +252,6 @@ TEST_F(ShownRanks, MissingFolderOnlyCausesAWarning) {
     shown.enter(Activity::training);
     shown.tell([](RankProgress& progress) { progress.step = 1; });
     EXPECT_TRUE(shown.path().empty());
-    EXPECT_EQ(shown.progress().step, 1);
   }
   expect_parts(testing::internal::GetCapturedStderr(),
                {"lockstep monitor", (folder_.path() / "absent").string()});

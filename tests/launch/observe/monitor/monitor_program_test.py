@@ -40,7 +40,7 @@ class Monitor(unittest.TestCase):
     def command(self, steps, *more, seconds=0.05):
         settings = [f"data.path=\"{self.images}\"", f"train.steps={steps}", "train.batch=500", "train.threads=1", "model.name=\"mlp\"",
                     f"run.monitor_seconds={seconds}", f"run.dir=\"{self.run_dir}\"", "run.measure_peak=false"]
-        return [LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more]
+        return [LOCKSTEP, "train", "fashion_mnist_cnn", *training_runs.overrides(settings), *more]
 
     def train(self, *arguments, **more):
         done = subprocess.run(self.command(*arguments, **more), capture_output=True, text=True)

@@ -17,6 +17,7 @@
 #include "launch/observe/jobs/job_table.h"
 #include "launch/observe/jobs/node_files.h"
 #include "launch/observe/prometheus/listen_address.h"
+#include "launch/observe/prometheus/metric_table.h"
 #include "launch/observe/prometheus/metrics_output.h"
 #include "tests/message_of.h"
 #include "tests/source_folder.h"
@@ -117,6 +118,20 @@ double value_of(const std::string& text, const std::string& name,
   }
   EXPECT_EQ(found, 1) << name;
   return value;
+}
+
+// All families that to_prometheus() writes.
+std::vector<MetricFamily> metric_families() {
+  using namespace metric_table;
+  std::vector<MetricFamily> all = {kRunInfo, kRankInfo, kRankState, kPhaseRatio, kPhaseSeconds, kWarnings};
+  const auto add = [&](const auto& table) {
+    for (const auto& figure : table) all.push_back(figure.family);
+  };
+  add(kJobFigures);
+  add(kRankFigures);
+  add(kDeviceFigures);
+  add(kHostFigures);
+  return all;
 }
 
 bool has_metric(const std::string& text, const std::string& name) {

@@ -59,7 +59,7 @@ class Prometheus(unittest.TestCase):
                  "model.name=\"mlp\"", "run.monitor_seconds=0.1", "run.measure_peak=false", f"run.dir='{self.run_dir}'",
                  *settings]
         return [MPIEXEC, "--oversubscribe", "--bind-to", "none", "-np", "2", LOCKSTEP, "train", "fashion_mnist_cnn",
-                *(part for each in whole for part in ("--set", each))]
+                *training_runs.overrides(whole)]
 
     def train(self, *settings, environment=None):
         """Starts a training in the background, which the end of the test stops. Its steps leave the processors

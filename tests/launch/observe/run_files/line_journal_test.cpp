@@ -2,7 +2,6 @@
 #include "launch/observe/run_files/line_journal.h"
 
 #include <cerrno>
-#include <cstddef>
 #include <thread>
 
 #include <gtest/gtest.h>

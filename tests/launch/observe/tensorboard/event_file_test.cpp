@@ -67,12 +67,9 @@ TEST_F(EventFiles, KeepFilesOfAnEarlierRun) {
   const std::string before = bytes_of(written({5, 10}));
   const EventFile second = written({5});
   EXPECT_EQ(second.path().parent_path(), folder_);
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_.string() + ".1")) {
-    ++files;
-    EXPECT_EQ(file_text(entry.path()), before);
-  }
-  EXPECT_EQ(files, 1);
+  const std::filesystem::path earlier = folder_.string() + ".1";
+  ASSERT_EQ(files_in(earlier), 1);
+  EXPECT_EQ(file_text(std::filesystem::directory_iterator(earlier)->path()), before);
 }
 
 // A reader may have the file open, and a killed run may have left half a record at its end.
