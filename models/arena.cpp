@@ -33,8 +33,7 @@ ArenaPlan plan_arena(std::span<const ArenaBlock> blocks) {
     for (const std::size_t other : placed) {
       if (alive_together(blocks[other], blocks[block])) rivals.push_back(other);
     }
-    std::sort(rivals.begin(), rivals.end(),
-              [&](std::size_t a, std::size_t b) { return plan.offsets[a] < plan.offsets[b]; });
+    std::ranges::sort(rivals, {}, [&](std::size_t rival) { return plan.offsets[rival]; });
     std::size_t offset = 0;
     for (const std::size_t rival : rivals) {
       if (offset + bytes <= plan.offsets[rival]) break;

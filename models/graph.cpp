@@ -84,7 +84,7 @@ Graph::Graph(const GraphInput& input) : input_(input) {
   wants_gradient_.push_back(false);
 }
 
-const Shape& Graph::checked(Value value) const {
+const Shape& Graph::shape(Value value) const {
   CHECK(value.id >= 0 && value.id < static_cast<int>(shapes_.size()),
         "value {} does not belong to this graph", value.id);
   return shapes_[static_cast<std::size_t>(value.id)];
@@ -98,10 +98,8 @@ bool Graph::hidden(Value value) const {
                      [&](const LayerRange& block) { return layer >= block.first && layer + 1 < block.end; });
 }
 
-const Shape& Graph::shape(Value value) const { return checked(value); }
-
 bool Graph::wants_gradient(Value value) const {
-  checked(value);
+  shape(value);  // throws for a value of another graph
   return wants_gradient_[static_cast<std::size_t>(value.id)];
 }
 
@@ -126,10 +124,8 @@ int Graph::freeze(std::string_view prefix) {
   return found;
 }
 
-Value Graph::append(Layer layer, const Shape& shape) {
-  const bool taken =
-      !layer.name.empty() && std::any_of(layers_.begin(), layers_.end(),
-                                         [&](const Layer& other) { return other.name == layer.name; });
+Value Graph::append(Layer layer, const Shape& result) {
+  const bool taken = !layer.name.empty() && std::ranges::count(layers_, layer.name, &Layer::name) > 0;
   require(!taken, layer.name, "another layer has the same name");
   const bool is_named =
       has_parameters(layer.operation) || std::holds_alternative<DropoutOptions>(layer.operation);
@@ -139,11 +135,11 @@ Value Graph::append(Layer layer, const Shape& shape) {
     require(!hidden(input), shown_name(layer),
             fmt::format("its input {} was computed inside a block that has ended; only the block's last "
                         "value may be used",
-                        to_string(checked(input))));
+                        to_string(shape(input))));
   }
-  require_possible(shape.dims(), shown_name(layer), "its results");
+  require_possible(result.dims(), shown_name(layer), "its results");
   layer.output = {static_cast<int>(shapes_.size())};
-  shapes_.push_back(shape);
+  shapes_.push_back(result);
   wants_gradient_.push_back(trains(layer));
   layers_.push_back(std::move(layer));
   return layers_.back().output;
@@ -151,7 +147,7 @@ Value Graph::append(Layer layer, const Shape& shape) {
 
 Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::string& name,
                          SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   require_image(in, name);
   require(options.channels > 0 && options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
               options.dilation > 0 && options.groups > 0,
@@ -180,7 +176,7 @@ Value Graph::convolution(Value x, const ConvolutionOptions& options, const std::
 }
 
 Value Graph::linear(Value x, const LinearOptions& options, const std::string& name, SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   require(options.features > 0, name,
           fmt::format("the number of features is {}, must be at least 1", options.features));
   require_possible(std::array{options.features, in.elements() / in[0]}, name, "its weights");
@@ -190,7 +186,7 @@ Value Graph::linear(Value x, const LinearOptions& options, const std::string& na
 
 Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::string& name,
                         SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   require(!options.residual, name, "options.residual is set, but no residual is given");
   require_options(options, name);
   return append({.name = name, .operation = options, .inputs = {x}, .place = place, .frozen = options.frozen},
@@ -199,10 +195,10 @@ Value Graph::batch_norm(Value x, const BatchNormOptions& options, const std::str
 
 Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const std::string& name,
                         SourcePlace place) {
-  const Shape in = checked(x);
-  require(in == checked(residual), name,
+  const Shape in = shape(x);
+  require(in == shape(residual), name,
           fmt::format("the input has the shape {}, the residual {}; they must be equal", to_string(in),
-                      to_string(checked(residual))));
+                      to_string(shape(residual))));
   require_options(options, name);
   options.residual = true;
   return append(
@@ -212,13 +208,13 @@ Value Graph::batch_norm(Value x, Value residual, BatchNormOptions options, const
 
 Value Graph::layer_norm(Value x, const LayerNormOptions& options, const std::string& name,
                         SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   require(options.epsilon > 0, name, fmt::format("epsilon is {}, must be above 0", options.epsilon));
   return append({.name = name, .operation = options, .inputs = {x}, .place = place}, in);
 }
 
 Value Graph::pooling(Value x, const PoolingOptions& options, SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   require_image(in, "pooling");
   const bool fits = options.global ||
                     (options.kernel > 0 && options.stride > 0 && options.padding >= 0 &&
@@ -233,31 +229,31 @@ Value Graph::pooling(Value x, const PoolingOptions& options, SourcePlace place) 
 }
 
 Value Graph::activation(Value x, Activation activation, SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   return append({.operation = ActivationOptions{activation}, .inputs = {x}, .place = place}, in);
 }
 
 Value Graph::add(Value a, Value b, SourcePlace place) {
-  const Shape in = checked(a);
-  require(in == checked(b), "add",
+  const Shape in = shape(a);
+  require(in == shape(b), "add",
           fmt::format("the inputs have the shapes {} and {}, which must be equal", to_string(in),
-                      to_string(checked(b))));
+                      to_string(shape(b))));
   return append({.operation = AddOptions{}, .inputs = {a, b}, .place = place}, in);
 }
 
 Value Graph::softmax(Value x, SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   return append({.operation = SoftmaxOptions{}, .inputs = {x}, .place = place}, in);
 }
 
 Value Graph::flatten(Value x, SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   return append({.operation = FlattenOptions{}, .inputs = {x}, .place = place},
                 {in[0], in.elements() / in[0]});
 }
 
 Value Graph::upsample(Value x, std::int64_t factor, SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   require_image(in, "upsample");
   require(factor > 0, "upsample", fmt::format("the factor is {}, must be at least 1", factor));
   require(factor <= kMostElements / std::max(in[2], in[3]), "upsample",
@@ -267,7 +263,7 @@ Value Graph::upsample(Value x, std::int64_t factor, SourcePlace place) {
 }
 
 Value Graph::concatenate(Value a, Value b, SourcePlace place) {
-  const Shape in = checked(a), other = checked(b);
+  const Shape in = shape(a), other = shape(b);
   require_image(in, "concatenate");
   require_image(other, "concatenate");
   require(in[2] == other[2] && in[3] == other[3], "concatenate",
@@ -278,7 +274,7 @@ Value Graph::concatenate(Value a, Value b, SourcePlace place) {
 }
 
 Value Graph::dropout(Value x, double probability, const std::string& name, SourcePlace place) {
-  const Shape in = checked(x);
+  const Shape in = shape(x);
   // Kernels compute with the fp32 value, which may be 1.
   require(probability >= 0 && static_cast<float>(probability) < 1, name,
           fmt::format("dropout probability {}, expected at least 0 and, as fp32, below 1", probability));
@@ -306,10 +302,10 @@ Value Graph::checked_mask_logits(Value logits) {
   require(input_.loss == Loss::cross_entropy, "classify",
           fmt::format("the loss of masks is cross_entropy, not {}", word_of(input_.loss)));
   require(
-      checked(logits) == expected, "classify",
+      shape(logits) == expected, "classify",
       fmt::format("the logits have the shape {}, expected {}: the dataset has masks, so the network needs "
                   "an output for each class and pixel, such as that of \"unet\"",
-                  to_string(checked(logits)), to_string(expected)));
+                  to_string(shape(logits)), to_string(expected)));
   require(logits.id > 0 && std::holds_alternative<ConvolutionOptions>(
                                layers_[static_cast<std::size_t>(logits.id) - 1].operation),
           "classify", "the logits of masks must be the output of a convolution");
@@ -329,16 +325,16 @@ void Graph::classify(Value logits) {
     logits_ = checked_mask_logits(logits);
     return;
   }
-  require(checked(logits).rank() == 2, "classify",
+  require(shape(logits).rank() == 2, "classify",
           fmt::format("the logits have the shape {}, with an output for each pixel, but the dataset has one "
                       "label for each image; use data.format = \"masks\" or a network for images",
-                      to_string(checked(logits))));
+                      to_string(shape(logits))));
   const Shape expected{input_.batch, input_.classes}, single{input_.batch, 1};
   const bool may_be_single = input_.loss == Loss::mean_squared_error ||
                              (input_.loss == Loss::binary_cross_entropy && input_.classes <= 2);
-  require(checked(logits) == expected || (may_be_single && checked(logits) == single), "classify",
+  require(shape(logits) == expected || (may_be_single && shape(logits) == single), "classify",
           fmt::format("the logits have the shape {}, expected {}{} for {} of {} classes",
-                      to_string(checked(logits)), to_string(expected),
+                      to_string(shape(logits)), to_string(expected),
                       may_be_single ? " or " + to_string(single) : "", word_of(input_.loss), input_.classes));
   require(!hidden(logits), "classify",
           "the logits were computed inside a block that has ended; only the block's last value may be used");

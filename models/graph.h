@@ -185,8 +185,7 @@ class Graph {
   const Layer& head() const;
 
  private:
-  Value append(Layer layer, const Shape& shape);
-  const Shape& checked(Value value) const;
+  Value append(Layer layer, const Shape& result);
   bool hidden(Value value) const;  // inside a block that has ended
   bool trains(const Layer& layer) const;
   Value checked_mask_logits(Value logits);

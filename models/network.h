@@ -11,7 +11,6 @@
 // it, so code that exchanges, updates, averages or saves them never touches it.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>

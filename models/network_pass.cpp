@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The passes of Network: forward, loss and backward, and what observers of a pass ask for.
-#include <utility>
-
 #include "core/error.h"
 #include "core/profiler_range.h"
 #include "core/timeline.h"

@@ -124,11 +124,12 @@ void restore_network(Network& network, const StateCopy& saved) {
 
 StateSnapshot::StateSnapshot(Network& network) {
   StateReader reader(network.device());
-  network.visit_state(reader);
-  entries_ = std::move(reader.copy().tensors);
-  std::erase_if(entries_, [](const Entry& entry) { return entry.scope != StateScope::replicated; });
   const SharedTensors shared(network);
-  for (const StateTensor& tensor : shared.tensors()) is_statistic_.push_back(tensor.is_statistic);
+  for (const StateTensor& tensor : shared.tensors()) {
+    reader.tensor(tensor, StateScope::replicated);
+    is_statistic_.push_back(tensor.is_statistic);
+  }
+  entries_ = std::move(reader.copy().tensors);
 }
 
 std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,

@@ -150,12 +150,6 @@ class Lars final : public Optimizer {
   std::vector<Buffer> trust_ratios_;
 };
 
-template <typename Rule>
-std::unique_ptr<Optimizer> made(const TrainedMemory& memory, const typename Rule::Options& options,
-                                const LossScaleOptions& loss_scale) {
-  return std::make_unique<Rule>(memory, options, loss_scale);
-}
-
 // options: selects the rule's options from the settings.
 template <typename Rule>
 OptimizerKind kind(const char* name, typename Rule::Options (*options)(const OptimizerSettings&),
@@ -165,7 +159,7 @@ OptimizerKind kind(const char* name, typename Rule::Options (*options)(const Opt
           .make =
               [options](const TrainedMemory& memory, const OptimizerSettings& settings,
                         const LossScaleOptions& loss_scale) {
-                return made<Rule>(memory, options(settings), loss_scale);
+                return std::make_unique<Rule>(memory, options(settings), loss_scale);
               },
           .gentle_rate = gentle_rate,
           .options = own,
@@ -413,9 +407,11 @@ const OptimizerKind& optimizer_kind(const std::string& name, const std::vector<O
 
 std::unique_ptr<Optimizer> make_optimizer(const TrainedMemory& memory, const OptimizerOptions& options,
                                           const LossScaleOptions& loss_scale) {
-  if (const auto* sgd = std::get_if<SgdOptions>(&options)) return made<Sgd>(memory, *sgd, loss_scale);
-  if (const auto* adamw = std::get_if<AdamWOptions>(&options)) return made<AdamW>(memory, *adamw, loss_scale);
-  return made<Lars>(memory, std::get<LarsOptions>(options), loss_scale);
+  if (const auto* sgd = std::get_if<SgdOptions>(&options))
+    return std::make_unique<Sgd>(memory, *sgd, loss_scale);
+  if (const auto* adamw = std::get_if<AdamWOptions>(&options))
+    return std::make_unique<AdamW>(memory, *adamw, loss_scale);
+  return std::make_unique<Lars>(memory, std::get<LarsOptions>(options), loss_scale);
 }
 
 }  // namespace lockstep

@@ -30,8 +30,7 @@ void WeightAverage::swap(Stream& stream) {
 }
 
 void WeightAverage::visit_state(StateVisitor& visitor) {
-  visit_flat(visitor, network_.parameters(), values().first(network_.values().size()), std::string(kSuffix),
-             StateScope::replicated);
+  visit_flat(visitor, network_.parameters(), values(), std::string(kSuffix), StateScope::replicated);
 }
 
 std::span<float> WeightAverage::values() const {

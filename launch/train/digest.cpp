@@ -2,11 +2,12 @@
 #include "launch/train/digest.h"
 
 #include <cstdint>
+#include <span>
 #include <variant>
 #include <vector>
 
+#include "launch/train/parameter_reader.h"
 #include "launch/train/watch/content_hash.h"
-#include "models/network_state.h"
 
 namespace lockstep {
 namespace {
@@ -15,28 +16,22 @@ namespace {
 class NetworkHash final : public StateVisitor {
  public:
   NetworkHash(Network& network, ContentHash& hash)
-      : backend_(network.backend()), stream_(network.device(), StreamUse::compute), hash_(hash) {}
+      : stream_(network.device(), StreamUse::compute), reader_(network, stream_), hash_(hash) {}
 
   bool writes() const override { return false; }
   void tensor(const StateTensor& tensor, StateScope scope) override {
     if (scope != StateScope::replicated) return;
     hash_.add(tensor.name);
-    const std::string shape = to_string(tensor.layout.shape());
-    hash_.add(shape);
-    values_.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
-    grow_staging(staging_, tensor, stream_.device());
-    read_plain(backend_, stream_, tensor, values_, staging_);
-    stream_.synchronize();
-    hash_.add(values_.data(), values_.size() * sizeof(float));
+    hash_.add(to_string(tensor.layout.shape()));
+    const std::span<const float> values = reader_.read(tensor);
+    hash_.add(values.data(), values.size_bytes());
   }
   void value(const std::string&, StateScope, StateValue) override {}
 
  private:
-  Backend& backend_;
   Stream stream_;
-  Buffer staging_;
+  ParameterReader reader_;
   ContentHash& hash_;
-  std::vector<float> values_;
 };
 
 // Hashes the flat arenas as they are in memory, which tensors fill without gaps, and the step count. Omits

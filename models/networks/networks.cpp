@@ -65,23 +65,28 @@ constexpr NumberOption kUnetOptions[] = {
      .meaning = "number of levels, each of which halves the image",
      .whole = true}};
 
+// The dropout of choice, or the network's `own` value by default.
+double dropout_of(const NetworkChoice& choice, double own) {
+  return choice.dropout == NetworkChoice::kOwnDropout ? own : choice.dropout;
+}
+
+std::int64_t own_number(const NetworkChoice& choice, std::string_view network, const NumberOption& option) {
+  return static_cast<std::int64_t>(choice.own.of(network, option));
+}
+
 MlpOptions mlp_options(const NetworkChoice& choice) {
-  const auto own = [&](std::size_t option) {
-    return static_cast<std::int64_t>(choice.own.of("mlp", kMlpOptions[option]));
-  };
-  return {.dropout = dropout_of(choice, 0), .width = own(0), .depth = own(1)};
+  return {.dropout = dropout_of(choice, 0),
+          .width = own_number(choice, "mlp", kMlpOptions[0]),
+          .depth = own_number(choice, "mlp", kMlpOptions[1])};
 }
 
 CnnOptions cnn_options(const NetworkChoice& choice) {
-  const auto own = [&](std::size_t option) {
-    return static_cast<std::int64_t>(choice.own.of("cnn", kCnnOptions[option]));
-  };
   return {.batch_norm = choice.batch_norm,
           .dropout = dropout_of(choice, 0),
-          .width = own(0),
-          .depth = own(1),
-          .kernel = own(2),
-          .hidden = own(3)};
+          .width = own_number(choice, "cnn", kCnnOptions[0]),
+          .depth = own_number(choice, "cnn", kCnnOptions[1]),
+          .kernel = own_number(choice, "cnn", kCnnOptions[2]),
+          .hidden = own_number(choice, "cnn", kCnnOptions[3])};
 }
 
 ResNetOptions resnet_options(const NetworkChoice& choice) {
@@ -115,11 +120,9 @@ const std::vector<NetworkEntry>& network_table() {
        }},
       {"unet",
        [](Graph& graph, Choice choice) {
-         const auto own = [&](std::size_t option) {
-           return static_cast<std::int64_t>(choice.own.of("unet", kUnetOptions[option]));
-         };
          refuse_dropout(choice, "describe the network layer by layer (model.name = \"layers\")");
-         unet(graph, {.width = own(0), .depth = own(1)});
+         unet(graph, {.width = own_number(choice, "unet", kUnetOptions[0]),
+                      .depth = own_number(choice, "unet", kUnetOptions[1])});
        },
        false, kUnetOptions},
       {kLayersNetwork,
@@ -129,10 +132,6 @@ const std::vector<NetworkEntry>& network_table() {
        }},
   };
   return table;
-}
-
-double dropout_of(const NetworkChoice& choice, double own) {
-  return choice.dropout == NetworkChoice::kOwnDropout ? own : choice.dropout;
 }
 
 const NetworkEntry& find_network(const std::vector<NetworkEntry>& table, const std::string& name) {

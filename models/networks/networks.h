@@ -122,9 +122,6 @@ void unet(Graph& graph, const UnetOptions& options = {});
 Value padded_convolution(Graph& graph, Value x, ConvolutionOptions options, const std::string& name,
                          SourcePlace place = SourcePlace::current());
 
-// The dropout of choice, or the network's `own` value by default.
-double dropout_of(const NetworkChoice& choice, double own);
-
 // Replaces Stem::automatic by the stem for the graph's image size.
 Stem resolved(Stem stem, const Graph& graph);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/arena.h"
 
-#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "models/network.h"
-#include "models/networks/networks.h"
 #include "tests/message_of.h"
 
 namespace lockstep {

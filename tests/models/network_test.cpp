@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/random.h"
 #include "core/text/enum_words.h"
 #include "models/networks/networks.h"
 #include "tests/message_of.h"

@@ -13,7 +13,6 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "models/networks/networks.h"
 #include "tests/models/network_fixture.h"
 
 namespace lockstep {
@@ -448,25 +447,6 @@ TEST(Optimizer, ARestoredLossScaleIsClampedToItsLimits) {
   EXPECT_EQ(restored(HUGE_VAL), 0x1p24);
   EXPECT_EQ(restored(0), 0x1p-10);
   EXPECT_EQ(restored(std::nan("")), 65536);
-}
-
-TEST(Optimizer, EveryOptimizerLowersTheLossOfANetwork) {
-  const std::vector<std::pair<OptimizerOptions, float>> cases = {
-      {SgdOptions{}, 0.02f},
-      {SgdOptions{.nesterov = true, .decay_norm_and_bias = false}, 0.02f},
-      {AdamWOptions{.decay_norm_and_bias = false}, 0.003f},
-      {LarsOptions{.weight_decay = 1e-4, .trust_coefficient = 0.02}, 1.0f}};
-  for (const auto& [options, rate] : cases) {
-    NetworkFixture fixture({.batch = 16, .height = 28, .width = 28, .channels = 1, .classes = 10},
-                           [](Graph& graph) { cnn(graph); });
-    const auto optimizer = make_optimizer(fixture.trained_memory(), options);
-    const double before = fixture.forward_backward();
-    for (int step = 0; step < 10; ++step) {
-      optimizer->step(fixture.stream(), rate);
-      fixture.forward_backward();
-    }
-    EXPECT_LT(fixture.forward(), 0.5 * before) << options.index();
-  }
 }
 
 }  // namespace

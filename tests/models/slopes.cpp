@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "core/random.h"
 #include "models/network_state.h"
 
 namespace lockstep {
 namespace {
+
+constexpr int kSlopeDirections = 4;
+
+// The change of an element over the root mean square of the parameter's values. Larger steps cross more
+// kinks of activations; smaller ones vanish in fp32 rounding.
+constexpr double kSlopeStep = 3e-4;
 
 // Resolution of a change of the loss, relative to the loss: far above fp32 rounding, far below the change by
 // a step.
@@ -74,11 +79,11 @@ class Change {
     }
   }
 
-  void draw(double step, int number) {
+  void draw(int number) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       const Parameter& parameter = parameters_[p];
       const double size = root_mean_square(before_[p]);
-      const double deviation = step * (size > 0 ? size : kSizeOfZeros);
+      const double deviation = kSlopeStep * (size > 0 ? size : kSizeOfZeros);
       const Random random(static_cast<std::uint64_t>(number), "change of " + parameter.name);
       std::vector<float> plain(static_cast<std::size_t>(parameter.layout.shape().elements()));
       std::uint32_t signs = 0;
@@ -122,14 +127,13 @@ class Change {
 
 }  // namespace
 
-double slope_error(NetworkFixture& fixture, std::span<const Parameter> parameters,
-                   const SlopeOptions& options) {
+double slope_error(NetworkFixture& fixture, std::span<const Parameter> parameters) {
   double error = 0;
   double size = 0;
   double loss = 0;
   Change change(fixture, parameters);
-  for (int number = 0; number < options.directions; ++number) {
-    change.draw(options.step, number);
+  for (int number = 0; number < kSlopeDirections; ++number) {
+    change.draw(number);
     const double predicted = change.predicted();
     change.apply(1);
     const double above = precise_loss(fixture);

@@ -273,10 +273,9 @@ void CheckpointKeeper::continue_writing() {
   int rank = 0;
   for (const std::string& text : gather_texts(parts_.host, thread_.get())) {
     const PhaseJson result = PhaseJson::parse(text);
-    if (problem.empty() && result["problem"] != "")
-      problem = parts_.host.size() == 1
-                    ? result["problem"].get<std::string>()
-                    : fmt::format("rank {}: {}", rank, result["problem"].get<std::string>());
+    const auto its_problem = result["problem"].get<std::string>();
+    if (problem.empty() && !its_problem.empty())
+      problem = parts_.host.size() == 1 ? its_problem : fmt::format("rank {}: {}", rank, its_problem);
     for (const PhaseJson& file : result["files"])
       manifest.files.push_back({file["name"], file["bytes"], file["xxh3"]});
     ++rank;

@@ -42,11 +42,6 @@ ManifestJson manifest_json(const Manifest& manifest) {
           {"files", files}};
 }
 
-// Refuses nesting deeper than a manifest's during parsing.
-ManifestJson parsed_manifest(std::string_view text) {
-  return ManifestJson::parse(text.begin(), text.end(), depth_limit(3));
-}
-
 // One line without control characters, which a terminal could interpret.
 std::string line_in(const ManifestJson& json, const char* name) {
   std::string text = json.at(name).get<std::string>();
@@ -106,7 +101,8 @@ std::string to_text(const Manifest& manifest) {
 
 Manifest manifest_from(std::string_view text, const std::filesystem::path& path) {
   try {
-    const Manifest manifest = manifest_of(parsed_manifest(text));
+    // Refuses nesting deeper than a manifest's during parsing.
+    const Manifest manifest = manifest_of(ManifestJson::parse(text.begin(), text.end(), depth_limit(3)));
     if (to_text(manifest) != text) throw DataError("its contents do not match its hash");
     return manifest;
   } catch (const nlohmann::json::exception& error) {

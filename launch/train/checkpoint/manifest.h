@@ -21,7 +21,6 @@ struct ShardFile {
   std::string name;
   std::uint64_t bytes = 0;
   std::string xxh3;  // of the whole file: see ContentHash
-  bool operator==(const ShardFile&) const = default;
 };
 
 struct Manifest {
@@ -41,8 +40,6 @@ struct Manifest {
   std::string config;                   // as to_toml() writes it
   std::optional<double> test_accuracy;  // of exactly this state, if it was evaluated
   std::vector<ShardFile> files;         // shared_shard(), then rank_shard() of each rank
-
-  bool operator==(const Manifest&) const = default;
 };
 
 // Names of the file with shared state, and of the file with one rank's state.

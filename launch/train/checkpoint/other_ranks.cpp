@@ -2,7 +2,6 @@
 #include "launch/train/checkpoint/other_ranks.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -32,14 +31,10 @@ PieceName piece_name(const std::string& name) {
   const std::size_t open = name.rfind('['), colon = name.rfind(':');
   if (open == std::string::npos || !name.ends_with(']') || colon == std::string::npos || colon < open)
     return {name, std::nullopt};
-  ElementRange range;
-  const auto read = [&](std::size_t begin, std::size_t end, std::int64_t& number) {
-    return std::from_chars(name.data() + begin, name.data() + end, number).ptr == name.data() + end;
-  };
-  const bool read_both = read(open + 1, colon, range.begin) && read(colon + 1, name.size() - 1, range.end);
-  const bool sound = read_both && range.begin >= 0 && range.begin <= range.end && range.end <= kMostElements;
-  if (!sound) return {name, std::nullopt};
-  return {name.substr(0, open), range};
+  const auto begin = number_from<std::int64_t>(name.substr(open + 1, colon - open - 1));
+  const auto end = number_from<std::int64_t>(name.substr(colon + 1, name.size() - colon - 2));
+  if (!begin || !end || *begin < 0 || *begin > *end || *end > kMostElements) return {name, std::nullopt};
+  return {name.substr(0, open), ElementRange{*begin, *end}};
 }
 
 // A count of steps (two numbers) is saved under the name of an element range, but is not a part of it.
@@ -57,10 +52,8 @@ bool has_shared_tensor(const StateCopy& shared, const StateCopy::Tensor& tensor)
 class Means {
  public:
   void add(const StateCopy::Tensor& tensor) {
-    const auto [place, is_new] = sums_.try_emplace(tensor.name, tensor);
-    if (!is_new) {
-      CHECK(place->second.shape == tensor.shape, "{} has different shapes on the saved ranks", tensor.name);
-    }
+    const StateCopy::Tensor& first = sums_.try_emplace(tensor.name, tensor).first->second;
+    CHECK(first.shape == tensor.shape, "{} has different shapes on the saved ranks", tensor.name);
     std::vector<double>& sum = doubles_[tensor.name];
     sum.resize(tensor.values.size());
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(tensor.values[i]);
@@ -145,6 +138,31 @@ double saved_total(const MergedExchange& merged,
   return total;
 }
 
+// The sum of the files' sizes. It also limits the elements of a MergedExchange: an element of a parameter
+// takes four bytes in a file, and an exchange has at most four tensors of a parameter's size.
+std::uint64_t bytes_of_files(const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const ShardFile& file : manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
+// The state in the file of a saved rank, without the tensors that have no shared one of their name and shape:
+// these are merged.
+StateCopy merge_rank(MergedExchange& merged, const StateCopy& shared, const std::filesystem::path& folder,
+                     const Manifest& manifest, std::size_t file) {
+  StateCopy own = read_shard(folder, manifest.files[file]);
+  const auto others = std::stable_partition(own.tensors.begin(), own.tensors.end(), [&](const auto& tensor) {
+    return has_shared_tensor(shared, tensor);
+  });
+  try {
+    merge(merged, std::span(others, own.tensors.end()), bytes_of_files(manifest));
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", (folder / manifest.files[file].name).string(), error.what()));
+  }
+  own.tensors.erase(others, own.tensors.end());
+  return own;
+}
+
 }  // namespace
 
 std::string base_of(const std::string& name) { return piece_name(name).base; }
@@ -192,35 +210,6 @@ void merge(MergedExchange& merged, std::span<const StateCopy::Tensor> pieces, st
           static_cast<double>(tensor.values[static_cast<std::size_t>(i)]);
   }
 }
-
-namespace {
-
-// The sum of the files' sizes. It also limits the elements of a MergedExchange: an element of a parameter
-// takes four bytes in a file, and an exchange has at most four tensors of a parameter's size.
-std::uint64_t bytes_of_files(const Manifest& manifest) {
-  std::uint64_t bytes = 0;
-  for (const ShardFile& file : manifest.files) bytes += file.bytes;
-  return bytes;
-}
-
-// The state in the file of a saved rank, without the tensors that have no shared one of their name and shape:
-// these are merged.
-StateCopy merge_rank(MergedExchange& merged, const StateCopy& shared, const std::filesystem::path& folder,
-                     const Manifest& manifest, std::size_t file) {
-  StateCopy own = read_shard(folder, manifest.files[file]);
-  const auto others = std::stable_partition(own.tensors.begin(), own.tensors.end(), [&](const auto& tensor) {
-    return has_shared_tensor(shared, tensor);
-  });
-  try {
-    merge(merged, std::span(others, own.tensors.end()), bytes_of_files(manifest));
-  } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", (folder / manifest.files[file].name).string(), error.what()));
-  }
-  own.tensors.erase(others, own.tensors.end());
-  return own;
-}
-
-}  // namespace
 
 MergedExchange merged_exchange(const std::filesystem::path& folder, const Manifest& manifest) {
   MergedExchange merged;

@@ -111,7 +111,7 @@ CheckpointCandidates candidates_of_rank_0(Communicator& host, CheckpointCandidat
 SavedTraining newest_saved(Communicator& host, const std::filesystem::path& folder) {
   CheckpointCandidates mine;
   run_agreed(host, [&] {
-    if (host.rank() == 0) mine = checkpoints_of(folder.lexically_normal(), folder.string());
+    if (host.rank() == 0) mine = checkpoints_of(folder, folder.string());
   });
   return first_intact(host, candidates_of_rank_0(host, std::move(mine)));
 }

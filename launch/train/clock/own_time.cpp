@@ -29,11 +29,7 @@ std::int64_t OwnTime::without_core_ns() const {
 }
 
 void OwnTime::set_waits(bool waits) {
-  if (!started_ || waits == waits_) {
-    waits_ = waits;
-    return;
-  }
-  seconds();
+  if (started_ && waits != waits_) seconds();
   waits_ = waits;
 }
 

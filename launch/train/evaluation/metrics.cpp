@@ -30,6 +30,17 @@ MetricChoice feasible(MetricChoice choice, std::int64_t classes) {
   return choice;
 }
 
+// The mean over the classes that occur. The number of other classes is 0.
+double mean_of(const std::vector<ClassScore>& scores, double ClassScore::*number) {
+  double sum = 0;
+  std::int64_t classes = 0;
+  for (const ClassScore& score : scores) {
+    sum += score.*number;
+    classes += score.occurs ? 1 : 0;
+  }
+  return classes == 0 ? 0.0 : sum / static_cast<double>(classes);
+}
+
 }  // namespace
 
 std::vector<std::string> listed_words(std::string_view text) {
@@ -67,21 +78,6 @@ std::vector<ClassScore> class_scores(const std::vector<std::int64_t>& by_class) 
   }
   return scores;
 }
-
-namespace {
-
-// The mean over the classes that occur. The number of other classes is 0.
-double mean_of(const std::vector<ClassScore>& scores, double ClassScore::*number) {
-  double sum = 0;
-  std::int64_t classes = 0;
-  for (const ClassScore& score : scores) {
-    sum += score.*number;
-    classes += score.occurs ? 1 : 0;
-  }
-  return classes == 0 ? 0.0 : sum / static_cast<double>(classes);
-}
-
-}  // namespace
 
 double macro_f1(const std::vector<ClassScore>& scores) { return mean_of(scores, &ClassScore::f1); }
 double mean_iou(const std::vector<ClassScore>& scores) { return mean_of(scores, &ClassScore::iou); }

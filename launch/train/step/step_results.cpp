@@ -9,7 +9,6 @@
 #include "kernels/elementwise.h"
 
 namespace lockstep {
-
 namespace {
 
 constexpr std::size_t kSquaresBytes = kSquareSums * sizeof(double);

@@ -122,19 +122,15 @@ void CrossBarrier::finish() {
                                          .count = static_cast<std::int64_t>(network_.values().size()),
                                          .from = reinterpret_cast<const float*>(values_.data()),
                                          .to = network_.values().data()});
-  settle_statistics();
+  // A skipped step restores the running statistics from before it, and they stay the kept ones. Otherwise
+  // those after it are kept for the step that has begun.
+  network_.restore_statistics_if_skipped(compute, control);
+  if (statistics_kept_) network_.keep_unless_skipped(compute, control, statistics());
   optimizer_.finish_step(compute);
   results_.copy_control(compute, slot_, control);
   results_.enqueued(compute, slot_);
   clock_.exchange_ended();
   under_way_ = false;
-}
-
-// A skipped step restores the running statistics from before it, and they stay the kept ones. Otherwise those
-// after it are kept for the step that has begun.
-void CrossBarrier::settle_statistics() {
-  network_.restore_statistics_if_skipped(*compute_, optimizer_.control());
-  if (statistics_kept_) network_.keep_unless_skipped(*compute_, optimizer_.control(), statistics());
 }
 
 }  // namespace lockstep

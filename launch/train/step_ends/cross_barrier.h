@@ -70,7 +70,6 @@ class CrossBarrier final : public ParameterGate {
     return {reinterpret_cast<float*>(statistics_.data()), network_.statistics().size()};
   }
   void update_next();
-  void settle_statistics();
 
   Network& network_;
   GradientBuckets& buckets_;

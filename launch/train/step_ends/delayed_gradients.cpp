@@ -103,14 +103,6 @@ void DelayedGradients::keep(Stream& compute) {
   buckets_.delay(compute);
 }
 
-// Waits for the stream.
-template <typename CastOf>
-void DelayedGradients::cast_ranges(Stream& compute, std::span<const FlatRange> ranges,
-                                   const CastOf& cast_of) {
-  for (const FlatRange& range : ranges) network_.backend().cast(compute, cast_of(range));
-  compute.synchronize();
-}
-
 void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
   if (!visitor.has_value(kUnderWay, StateScope::replicated)) {
     under_way_ = 0;
@@ -118,13 +110,14 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
   }
   Buffer memory(network_.values().size_bytes(), network_.device());
   auto* plain = reinterpret_cast<float*>(memory.data());
-  cast_ranges(compute, buckets_.gradients(), [&](const FlatRange& range) {
-    return Cast{.count = range.count(),
-                .from_type = range.type,
-                .to_type = DType::f32,
-                .from = range.data,
-                .to = plain + range.begin};
-  });
+  for (const FlatRange& range : buckets_.gradients()) {
+    network_.backend().cast(compute, {.count = range.count(),
+                                      .from_type = range.type,
+                                      .to_type = DType::f32,
+                                      .from = range.data,
+                                      .to = plain + range.begin});
+  }
+  compute.synchronize();
   visit_flat(visitor, network_.parameters(), {plain, network_.values().size()}, kGradientSuffix,
              StateScope::per_rank);
   float scale_now = 0;
@@ -145,15 +138,16 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
   compute.copy(scale(), unscaled ? optimizer_.loss_scale() : &scale_now, sizeof(float));
   compute.copy(good_steps(), &good_now, sizeof(std::int32_t));
   for (const std::span<const FlatRange> ranges : {buckets_.gradients(), buckets_.own_gradients()}) {
-    cast_ranges(compute, ranges, [&](const FlatRange& range) {
-      return Cast{.count = range.count(),
-                  .from_type = DType::f32,
-                  .to_type = range.type,
-                  .from = plain + range.begin,
-                  .to = range.data,
-                  .factor = unscaled ? scale() : nullptr};
-    });
+    for (const FlatRange& range : ranges) {
+      network_.backend().cast(compute, {.count = range.count(),
+                                        .from_type = DType::f32,
+                                        .to_type = range.type,
+                                        .from = plain + range.begin,
+                                        .to = range.data,
+                                        .factor = unscaled ? scale() : nullptr});
+    }
   }
+  compute.synchronize();
   judge(compute);
 }
 

@@ -86,8 +86,6 @@ class DelayedGradients {
   std::int32_t* good_steps() const { return reinterpret_cast<std::int32_t*>(scale() + 2); }
   void copy_values(Stream& compute, const float* from, float* to);
   void judge(Stream& compute);
-  template <typename CastOf>
-  void cast_ranges(Stream& compute, std::span<const FlatRange> ranges, const CastOf& cast_of);
 
   Network& network_;
   GradientBuckets& buckets_;

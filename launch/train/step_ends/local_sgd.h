@@ -67,8 +67,6 @@ class LocalSgd {
   // then puts the written parameters into the network. Waits for the stream.
   void visit_state(StateVisitor& visitor, Stream& compute);
 
-  std::size_t memory_bytes() const { return memory_.bytes(); }
-
  private:
   std::int64_t count() const { return static_cast<std::int64_t>(network_.values().size()); }
   std::size_t bytes() const { return network_.values().size_bytes(); }

@@ -126,7 +126,10 @@ CodecTrial::Choice CodecTrial::try_next(std::string found) {
     gain = all - choice.seconds;
     if (gain < options_.least_gain * dense_seconds_) choice.by_bucket.assign(buckets_.size(), 0);
   }
-  choice.by_bucket = broadcast_choice(std::move(choice.by_bucket));
+  host_.complete({.kind = CollectiveKind::broadcast,
+                  .dtype = DType::i32,
+                  .recv = choice.by_bucket.data(),
+                  .count = choice.by_bucket.size()});
   if (!is_dense(choice.by_bucket)) {
     expected_ = dense_seconds_ - gain;
     return choice.by_bucket;
@@ -149,14 +152,6 @@ CodecTrial::Choice CodecTrial::judge(double seconds) {
   const int lossiest = *std::ranges::max_element(exchange_.chosen());
   ways_.resize(static_cast<std::size_t>(lossiest));
   return try_next(fmt::format("{} took {:.1f} ms a step", names, ms(seconds)));
-}
-
-std::vector<int> CodecTrial::broadcast_choice(std::vector<int> by_bucket) {
-  host_.complete({.kind = CollectiveKind::broadcast,
-                  .dtype = DType::i32,
-                  .recv = by_bucket.data(),
-                  .count = by_bucket.size()});
-  return by_bucket;
 }
 
 void CodecTrial::decide(const std::string& text) {

@@ -54,8 +54,6 @@ class CodecTrial {
   Choice judge(double seconds);
   Choice try_next(std::string found);
   std::vector<double> measure_codecs();
-  // Broadcasts rank 0's choice.
-  std::vector<int> broadcast_choice(std::vector<int> by_bucket);
   void start(bool decided);
   void decide(const std::string& text);
   std::string names_of(std::span<const int> by_bucket) const;

@@ -41,13 +41,12 @@ double pause_seconds() {
 
 }  // namespace
 
-long bounded_spin_count() { return std::max(1L, static_cast<long>(kSpinSeconds / pause_seconds())); }
-
 void bound_waiting(char** argv) {
   if (getenv(kSpinCount) != nullptr || getenv("OMP_WAIT_POLICY") != nullptr) return;
   // If the program was started through the dynamic loader, /proc/self/exe is the loader.
   if (getauxval(AT_BASE) == 0) return;
-  setenv(kSpinCount, std::to_string(bounded_spin_count()).c_str(), 1);
+  const long spins = std::max(1L, static_cast<long>(kSpinSeconds / pause_seconds()));
+  setenv(kSpinCount, std::to_string(spins).c_str(), 1);
   execv("/proc/self/exe", argv);
   unsetenv(kSpinCount);  // the restart failed; child programs must not inherit it
 }

@@ -7,12 +7,9 @@
 
 namespace lockstep {
 
-// The GOMP_SPINCOUNT that lets threads on this machine spin for about the time of a wake-up.
-long bounded_spin_count();
-
-// Restarts the program once with that bound, because OpenMP reads it when it is loaded, before main(). Call
-// it before anything that must not happen twice. Does nothing if the user sets OMP_WAIT_POLICY or
-// GOMP_SPINCOUNT; if the restart fails, the program continues without the bound.
+// Restarts the program once with a bound of about the time of a wake-up, because OpenMP reads GOMP_SPINCOUNT
+// when it is loaded, before main(). Call it before anything that must not happen twice. Does nothing if the
+// user sets OMP_WAIT_POLICY or GOMP_SPINCOUNT; if the restart fails, the program continues without the bound.
 void bound_waiting(char** argv);
 
 }  // namespace lockstep

@@ -112,31 +112,42 @@ void on_ranks(const std::function<void(Communicator&, const Dataset&)>& body,
       node_of_rank);
 }
 
+using MakeObjects = std::function<std::unique_ptr<Objects>(std::int64_t max_steps)>;
+
+// Trains without a stop, and with a stop after each of `stops`, from which new objects continue. Expects the
+// same bits at the end, and returns that state.
+StateCopy expect_resumable(const MakeObjects& make, const std::vector<std::int64_t>& stops,
+                           const std::string& what) {
+  const auto whole = make(kSteps);
+  whole->fit();
+  const StateCopy expected = whole->state();
+  for (const std::int64_t stop : stops) {
+    StateCopy saved;
+    {
+      const auto first = make(stop);
+      first->fit();
+      saved = first->state();
+    }
+    const auto second = make(kSteps);
+    second->go_on_from(saved);
+    second->fit();
+    const std::string where = fmt::format("{}, stopped after {}", what, stop);
+    EXPECT_EQ(second->trainer().steps(), kSteps) << where;
+    expect_equal_states(second->state(), expected, where);
+    EXPECT_EQ(second->state_digest(), whole->state_digest()) << where;
+  }
+  return expected;
+}
+
 TEST(ContinuedTraining, EqualsAnUninterruptedTraining) {
   on_ranks([](Communicator& communicator, const Dataset& dataset) {
-    Objects whole(communicator, dataset, kSteps);
-    whole.fit();
-    const StateCopy expected = whole.state();
-    const auto done = std::get<std::int64_t>(value_of(expected, "optimizer.steps").value);
+    // Stops within the second epoch, within the first, at the end of the second, and within the last.
+    const StateCopy end = expect_resumable(
+        [&](std::int64_t steps) { return std::make_unique<Objects>(communicator, dataset, steps); },
+        Thinning().taken<std::int64_t>({7, 1, 2 * kStepsInEpoch, kSteps - 1}), "plain");
+    const auto done = std::get<std::int64_t>(value_of(end, "optimizer.steps").value);
     EXPECT_GE(done, kSteps / 2) << "too many steps were skipped";
     EXPECT_LE(done, kSteps - 3) << "too few steps were skipped";
-
-    // Stops within the second epoch, within the first, at the end of the second, and within the last.
-    for (const std::int64_t stop :
-         Thinning().taken({std::int64_t{7}, std::int64_t{1}, 2 * kStepsInEpoch, kSteps - 1})) {
-      StateCopy saved;
-      {
-        Objects first(communicator, dataset, stop);
-        first.fit();
-        saved = first.state();
-      }
-      Objects second(communicator, dataset, kSteps);
-      second.go_on_from(saved);
-      second.fit();
-      EXPECT_EQ(second.trainer().steps(), kSteps);
-      expect_equal_states(second.state(), expected, fmt::format("stopped after {}", stop));
-      EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
-    }
   });
 }
 
@@ -207,24 +218,15 @@ TEST(ContinuedTraining, RestoresTheResidualsOfCodecs) {
         [&](Communicator& communicator, const Dataset& dataset) {
           const BucketOptions buckets{
               .first_bytes = 1024, .middle_bytes = 8192, .exchange = choice, .momentum = {.momentum = 0.9}};
-          Objects whole(communicator, dataset, kSteps, 3, buckets);
-          whole.fit();
-          const StateCopy expected = whole.state();
-          const auto residual = [](const StateCopy::Tensor& tensor) {
+          const StateCopy end = expect_resumable(
+              [&](std::int64_t steps) {
+                return std::make_unique<Objects>(communicator, dataset, steps, 3, buckets);
+              },
+              {7}, choice.describe());
+          const auto is_residual = [](const StateCopy::Tensor& tensor) {
             return tensor.name.find("residual") != std::string::npos;
           };
-          CHECK(std::ranges::count_if(expected.tensors, residual) > 0);
-          StateCopy saved;
-          {
-            Objects first(communicator, dataset, 7, 3, buckets);
-            first.fit();
-            saved = first.state();
-          }
-          Objects second(communicator, dataset, kSteps, 3, buckets);
-          second.go_on_from(saved);
-          second.fit();
-          expect_equal_states(second.state(), expected, choice.describe());
-          EXPECT_EQ(second.state_digest(), whole.state_digest());
+          CHECK(std::ranges::any_of(end.tensors, is_residual));
         },
         std::vector<int>{0, 1});
   }
@@ -242,26 +244,11 @@ TEST(ContinuedTraining, ResumesBetweenTwoAveragesOfLocalSgd) {
     on_ranks(
         [&](Communicator& communicator, const Dataset& dataset) {
           const BucketOptions buckets{.first_bytes = 1024, .middle_bytes = 8192, .exchange = choice};
-          const auto objects = [&](std::int64_t steps) {
-            return std::make_unique<Objects>(communicator, dataset, steps, 3, buckets, kLocal);
-          };
-          const auto whole = objects(kSteps);
-          whole->fit();
-          const StateCopy expected = whole->state();
-          for (const std::int64_t stop : stops) {
-            StateCopy saved;
-            {
-              const auto first = objects(stop);
-              first->fit();
-              saved = first->state();
-            }
-            const auto second = objects(kSteps);
-            second->go_on_from(saved);
-            second->fit();
-            expect_equal_states(second->state(), expected,
-                                fmt::format("{}, stopped after {}", choice.describe(), stop));
-            EXPECT_EQ(second->state_digest(), whole->state_digest()) << "stopped after " << stop;
-          }
+          expect_resumable(
+              [&](std::int64_t steps) {
+                return std::make_unique<Objects>(communicator, dataset, steps, 3, buckets, kLocal);
+              },
+              stops, choice.describe());
         },
         std::vector<int>{0, 1});
   }
@@ -281,23 +268,11 @@ TEST(ContinuedTraining, RestoresPendingGradients) {
                                       .exchange = choice,
                                       .momentum = {.momentum = 0.9},
                                       .delayed = true};
-          Objects whole(communicator, dataset, kSteps, 3, buckets);
-          whole.fit();
-          const StateCopy expected = whole.state();
-          for (const std::int64_t stop : Thinning().taken({4, 1, 5, 12})) {
-            StateCopy saved;
-            {
-              Objects first(communicator, dataset, stop, 3, buckets);
-              first.fit();
-              saved = first.state();
-            }
-            Objects second(communicator, dataset, kSteps, 3, buckets);
-            second.go_on_from(saved);
-            second.fit();
-            expect_equal_states(second.state(), expected,
-                                fmt::format("{}, stopped after {}", choice.describe(), stop));
-            EXPECT_EQ(second.state_digest(), whole.state_digest()) << "stopped after " << stop;
-          }
+          expect_resumable(
+              [&](std::int64_t steps) {
+                return std::make_unique<Objects>(communicator, dataset, steps, 3, buckets);
+              },
+              Thinning().taken<std::int64_t>({4, 1, 5, 12}), choice.describe());
         },
         std::vector<int>{0, 1});
   }

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/thinning.h"
 
@@ -125,9 +124,7 @@ TEST(Reproducible, UpdatesRunningStatisticsOncePerStep) {
   std::vector<TrainedState> apart(kMicroBatches);
   training.steps = 1;
   training.after_step = [&](int rank, int, Trainer&, Network& network, Optimizer&) {
-    const StateCopy state = state_of(network);
-    for (const auto& tensor : state.tensors)
-      apart[static_cast<std::size_t>(rank)][tensor.name] = tensor.values;
+    apart[static_cast<std::size_t>(rank)] = trained_state(network);
   };
   train_on_threads(training);
   for (const TrainedState& one : apart) {

@@ -91,14 +91,19 @@ std::vector<TrainedRank> train_on_threads(const ThreadTraining& training) {
   return trained;
 }
 
+// If two statistics have the same name, the rank's own comes last.
+TrainedState trained_state(Network& network) {
+  TrainedState values;
+  const StateCopy state = state_of(network);
+  for (const auto& tensor : state.tensors) values[tensor.name] = tensor.values;
+  return values;
+}
+
 std::map<int, TrainedState> states_after(ThreadTraining training, const std::vector<int>& steps) {
   std::map<int, TrainedState> states;
   training.steps = *std::ranges::max_element(steps);
   training.after_step = [&](int rank, int step, Trainer&, Network& network, Optimizer&) {
-    if (rank != 0 || std::ranges::find(steps, step) == steps.end()) return;
-    // If two statistics have the same name, the rank's own comes last.
-    const StateCopy state = state_of(network);
-    for (const auto& tensor : state.tensors) states[step][tensor.name] = tensor.values;
+    if (rank == 0 && std::ranges::count(steps, step) > 0) states[step] = trained_state(network);
   };
   train_on_threads(training);
   return states;

@@ -58,9 +58,10 @@ struct TrainedRank {
 // Returns each rank's result. If a rank throws, the whole training fails with its message.
 std::vector<TrainedRank> train_on_threads(const ThreadTraining& training);
 
-// The complete state of rank 0's network by tensor name, with the rank's own running statistics, after each
-// of the given step numbers.
+// The complete state of a network by tensor name, with the rank's own running statistics.
 using TrainedState = std::map<std::string, std::vector<float>>;
+TrainedState trained_state(Network& network);
+// The state of rank 0's network after each of the given step numbers.
 std::map<int, TrainedState> states_after(ThreadTraining training, const std::vector<int>& steps);
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "launch/train/checkpoint/other_ranks.h"
-#include "launch/train/checkpoint/plain_file.h"
 #include "launch/train/checkpoint/saved_training.h"
 #include "launch/train/checkpoint/shard.h"
 #include "launch/train/checkpoint/store.h"
@@ -80,8 +80,6 @@ void read_all(const fs::path& folder) {
   for (int rank = 0; rank < 2; ++rank) state_for(folder, manifest, rank, 2);
 }
 
-std::string bytes_of(const fs::path& path) { return read_plain_file(path, 1 << 20); }
-
 // Writes a new file: when a truncated one is closed, some file systems write its bytes to the disk at once.
 void overwrite(const fs::path& path, const std::string& bytes) {
   fs::remove(path);
@@ -120,7 +118,7 @@ TEST_F(Checkpoint, EveryTruncationAndEveryFlippedByteIsRefused) {
   std::vector<fs::path> files = {folder / Manifest::kFileName};
   for (const ShardFile& file : read_manifest(folder).files) files.push_back(folder / file.name);
   for (const fs::path& file : files) {
-    const std::string whole = bytes_of(file);
+    const std::string whole = file_text(file);
     for (std::size_t at = 0; at < whole.size(); ++at) {
       overwrite(file, whole.substr(0, at));
       EXPECT_THROW(read_all(folder), DataError) << file << " of " << at << " bytes";
@@ -151,7 +149,7 @@ std::string edited(std::string text, const std::string& from, const std::string&
 
 TEST_F(Checkpoint, ManifestsCannotPointOutsideTheFolder) {
   const fs::path folder = save(7);
-  const std::string text = bytes_of(folder / Manifest::kFileName);
+  const std::string text = file_text(folder / Manifest::kFileName);
   const auto refused = [&](const std::string& from, const std::string& to) {
     const std::string message =
         message_of<DataError>([&] { manifest_from(edited(text, from, to), "a/file"); });
@@ -213,7 +211,7 @@ TEST_F(Checkpoint, IsNotWrittenThroughALink) {
   store.make_partial(30);
   fs::create_symlink(precious, store.partial(30) / shared_shard());
   read_all(save(30));
-  EXPECT_EQ(bytes_of(precious), "kept");
+  EXPECT_EQ(file_text(precious), "kept");
 }
 
 TEST_F(Checkpoint, IsNotWrittenIfTheRunFolderIsGone) {

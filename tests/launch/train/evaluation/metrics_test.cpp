@@ -94,15 +94,17 @@ TEST(Metrics, EvaluationWithinAnEpochIsOneLine) {
 }
 
 TEST(Metrics, NoticeableCostIsReported) {
-  MetricPrice price{.train_seconds = 8, .evaluation_seconds = 2, .metrics_seconds = 0.2, .names = {"f1"}};
-  EXPECT_EQ(price_of_metrics(price), Words{}) << "2 % is not reported";
-  price.metrics_seconds = 0.41;
-  price.names = {"f1", "confusion"};
-  EXPECT_EQ(price_of_metrics(price),
+  EpochRecord epoch{.train_seconds = 8, .evaluation_seconds = 2, .metrics_seconds = 0.2};
+  EvaluationMetrics& metrics = epoch.evaluation.emplace().metrics.emplace();
+  metrics.by_class.resize(1);
+  EXPECT_EQ(price_of_metrics(epoch), Words{}) << "2 % is not reported";
+  epoch.metrics_seconds = 0.41;
+  metrics.confusion = {1};
+  EXPECT_EQ(price_of_metrics(epoch),
             Words{"metrics took 4.1 % of the epoch: leaving f1, confusion out saves that"});
-  price.metrics_seconds = 0;
-  price.within_seconds = 1.5;
-  EXPECT_EQ(price_of_metrics(price),
+  epoch.metrics_seconds = 0;
+  epoch.within_seconds = 1.5;
+  EXPECT_EQ(price_of_metrics(epoch),
             Words{"evaluations took 20.0 % of the epoch: run.metrics_every=0 saves 15.0 %"});
   EXPECT_EQ(price_of_metrics({}), Words{}) << "an epoch without time";
 }

@@ -4,7 +4,6 @@
 // this test, and with overflows and failures. Resuming within a training: continued_training_test.cpp.
 #include <limits>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/comm/naive_tree.h"

@@ -11,7 +11,6 @@
 #include "launch/train/checkpoint/keeper.h"
 #include "tests/distance.h"
 #include "tests/launch/train/grays.h"
-#include "tests/launch/train/state_of.h"
 #include "tests/launch/train/thread_training.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
@@ -37,12 +36,7 @@ class LoneRank {
 
   void step() { trainer_.step(); }
   std::span<float> values() { return network_.values(); }
-  TrainedState state() {
-    TrainedState all;
-    const StateCopy state = state_of(network_);
-    for (const auto& tensor : state.tensors) all[tensor.name] = tensor.values;
-    return all;
-  }
+  TrainedState state() { return trained_state(network_); }
 
  private:
   static Graph graph() {
@@ -77,9 +71,7 @@ TrainedState averaged(ThreadTraining training, int steps) {
   training.after_step = [&](int rank, int step, Trainer& trainer, Network& network, Optimizer&) {
     if (step < steps) return;
     trainer.evaluate();
-    if (rank != 0) return;
-    const StateCopy state = state_of(network);
-    for (const auto& tensor : state.tensors) all[tensor.name] = tensor.values;
+    if (rank == 0) all = trained_state(network);
   };
   train_on_threads(training);
   return all;
