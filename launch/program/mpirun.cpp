@@ -22,16 +22,6 @@ namespace {
 constexpr const char* kFlag = "--ranks";
 constexpr const char* kStartedByFlag = "LOCKSTEP_STARTED_RANKS";  // set for the ranks
 
-std::vector<std::string> without_flag(const std::vector<std::string>& words) {
-  std::vector<std::string> kept;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i] == kFlag)
-      ++i;
-    else if (!words[i].starts_with(std::string(kFlag) + "="))
-      kept.push_back(words[i]);
-  return kept;
-}
-
 void become(const std::vector<std::string>& words) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -61,7 +51,7 @@ void start_ranks(int ranks) {
   }
   if (ranks == 1) return;
   std::vector<std::string> words = mpirun_words(ranks);
-  for (std::string& word : without_flag(own_arguments())) words.push_back(std::move(word));
+  for (std::string& word : own_arguments({kFlag})) words.push_back(std::move(word));
   fmt::print(stderr, "{}\n", shell_command(words));
   std::fflush(stderr);
   setenv(kStartedByFlag, std::to_string(ranks).c_str(), 1);

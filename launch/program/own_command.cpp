@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/own_command.h"
 
+#include <algorithm>
 #include <fstream>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,10 +25,16 @@ std::string shell_word(const std::string& word) {
 
 }  // namespace
 
-std::vector<std::string> own_arguments() {
+std::vector<std::string> own_arguments(std::initializer_list<std::string_view> without) {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  for (std::string word; std::getline(file, word, '\0');) {
+    const std::size_t equals = word.find('=');
+    if (std::ranges::find(without, word.substr(0, equals)) == without.end())
+      words.push_back(word);
+    else if (equals == std::string::npos)
+      std::getline(file, word, '\0');  // its value
+  }
   return words;
 }
 

@@ -24,8 +24,6 @@ std::string section(const std::string& title, const std::string& body) {
   return body.empty() ? "" : fmt::format("\n{}:\n{}", title, body);
 }
 
-std::string indented(const std::string& lines) { return wrapped(lines, {.indent = 2}) + '\n'; }
-
 }  // namespace
 
 std::string overview(std::span<const CommandHelp> commands) {
@@ -53,7 +51,8 @@ std::string help_of(const CommandHelp& command) {
     flags += entry(flag.value.empty() ? names : names + ' ' + flag.value, flag.description);
   }
   return wrapped(command.description, {}) + "\n\nUsage: " + usage + "\n" + section("Arguments", arguments) +
-         section("Flags", flags) + section("Example", indented(command.example)) + command.footer;
+         section("Flags", flags) + section("Example", wrapped(command.example, {.indent = 2}) + '\n') +
+         command.footer;
 }
 
 }  // namespace lockstep

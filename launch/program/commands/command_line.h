@@ -17,8 +17,6 @@ class Validator;
 
 namespace lockstep {
 
-struct CommandEntry;
-
 // The parsed command line.
 struct Command {
   const CommandEntry* entry = nullptr;  // see commands.h

@@ -66,11 +66,10 @@ std::vector<std::string> image_paths(const std::vector<std::string>& given) {
   std::vector<std::string> paths;
   for (const std::string& each : given) {
     std::error_code error;
-    if (!std::filesystem::is_directory(each, error)) {
+    if (std::filesystem::is_directory(each, error))
+      std::ranges::move(images_below(each), std::back_inserter(paths));
+    else
       paths.push_back(each);
-      continue;
-    }
-    std::ranges::move(images_below(each), std::back_inserter(paths));
   }
   if (paths.empty())
     throw IoError(fmt::format("{}: no images (.jpg, .jpeg, .jpe, .jfif, .png)", fmt::join(given, ", ")));

@@ -2,7 +2,6 @@
 #include "launch/program/config/config.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -189,7 +188,7 @@ class Complaints {
 
   void throw_if_any() {
     if (complaints_.empty()) return;
-    std::ranges::stable_sort(complaints_, std::less<>(), [](const Complaint& complaint) {
+    std::ranges::stable_sort(complaints_, {}, [](const Complaint& complaint) {
       return complaint.line == 0 ? std::numeric_limits<std::uint32_t>::max() : complaint.line;
     });
     if (complaints_.size() == 1) throw ConfigError(complaints_.front().text);
@@ -412,8 +411,7 @@ void Loader::check_values() {
       wrong = detail::what_is_wrong(key, &*origin->second.unknown_word);
     if (origin != origins_.end() && origin->second.no_room_for)
       wrong = detail::what_is_wrong(key, &*origin->second.no_room_for);
-    if (wrong.empty()) continue;
-    complain(key, wrong);
+    if (!wrong.empty()) complain(key, wrong);
   }
 }
 

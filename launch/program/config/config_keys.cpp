@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "comm/codecs/auto_exchange.h"
 #include "core/text/named_entries.h"

@@ -134,8 +134,7 @@ std::string describe_contention(std::span<const RankCores> ranks, std::span<cons
     if (!text.empty()) found.push_back(std::move(text));
   }
   if (found.size() < 2) return found.empty() ? "" : found.front();
-  return fmt::format("{} (so it is on {} more node{})", found.front(), found.size() - 1,
-                     found.size() == 2 ? "" : "s");
+  return fmt::format("{} (so it is on {})", found.front(), counted(found.size() - 1, "more node"));
 }
 
 ThreadChoice choose_threads(std::int64_t wanted, const World& world, Communicator& host) {

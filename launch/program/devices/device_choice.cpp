@@ -267,7 +267,7 @@ std::vector<int> deal_devices(std::span<const RankDevices> ranks, DeviceSharing 
       least = rate;
       dealt[rank] = static_cast<int>(i);
     }
-    if (dealt[rank] >= 0) ++users[{devices.node, devices.uuids[static_cast<std::size_t>(dealt[rank])]}];
+    if (dealt[rank] >= 0) ++users[{devices.node, uuid_of(ranks, dealt, rank)}];
   };
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
     if (alone) deal(rank, true);
@@ -289,7 +289,7 @@ std::string device_table(std::span<const RankDevices> ranks, std::span<const int
     const bool has_one = dealt[rank] >= 0;
     table += fmt::format("  {:>4}  {:>10}  {:<8}  {}\n", rank, local_rank++,
                          has_one ? to_string({DeviceKind::cuda, dealt[rank]}) : "none",
-                         has_one ? ranks[rank].uuids[static_cast<std::size_t>(dealt[rank])] : "");
+                         has_one ? uuid_of(ranks, dealt, rank) : "");
   }
   return table;
 }
@@ -316,7 +316,7 @@ std::string unused_devices(std::span<const RankDevices> ranks, std::span<const i
     node.host = ranks[rank].host;
     for (const std::string& uuid : ranks[rank].uuids)
       if (!uuid.empty() && !ranks[rank].taken.contains(uuid)) node.seen.insert(uuid);
-    if (dealt[rank] >= 0) node.taken.insert(ranks[rank].uuids[static_cast<std::size_t>(dealt[rank])]);
+    if (dealt[rank] >= 0) node.taken.insert(uuid_of(ranks, dealt, rank));
   }
   std::string text;
   for (const auto& [number, node] : nodes) {
@@ -333,7 +333,7 @@ bool devices_are_shared(std::span<const RankDevices> ranks, std::span<const int>
   Users users;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (dealt[rank] < 0) continue;
-    std::string uuid = ranks[rank].uuids[static_cast<std::size_t>(dealt[rank])];
+    std::string uuid = uuid_of(ranks, dealt, rank);
     if (uuid.starts_with("MIG-")) uuid = "MIG";
     if (++users[{ranks[rank].node, uuid}] > 1) return true;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/log.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 
@@ -21,8 +22,7 @@ void KernelProgress::show(const KernelChoices::Progress& progress) {
   if (!meter_) {
     meter_.emplace("timing kernels", "kernels", terminal_);
     if (!terminal_.present)
-      log::info("timing {} kernel{} on this machine{}", std::max<std::size_t>(progress.expected, 1),
-                progress.expected > 1 ? "s" : "",
+      log::info("timing {} on this machine{}", counted(std::max<std::size_t>(progress.expected, 1), "kernel"),
                 file_.empty() ? std::string() : ", once: the choices are saved in " + file_.string());
   }
   meter_->show(static_cast<std::int64_t>(progress.held), static_cast<std::int64_t>(expected));

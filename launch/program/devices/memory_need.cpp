@@ -13,7 +13,6 @@
 #include "core/text/units.h"
 
 namespace lockstep {
-
 namespace {
 
 std::string parts_of(const MemoryNeed& need) {

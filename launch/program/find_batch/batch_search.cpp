@@ -52,13 +52,14 @@ std::vector<const BatchFigure*> BatchSearch::measured() const {
   return found;
 }
 
-// Twice the largest, unless the two largest were both no faster than all smaller ones.
+// Twice the largest, unless neither of the two largest was faster than all smaller ones by kLeastGain.
 std::optional<std::int64_t> BatchSearch::larger() const {
+  constexpr double kLeastGain = 0.02;
   const std::vector<const BatchFigure*> known = measured();
   int without_gain = 0;
   double best = 0;
   for (const BatchFigure* each : known) {
-    const bool gains = each->samples_per_second > (1 + kGain) * best;
+    const bool gains = each->samples_per_second > (1 + kLeastGain) * best;
     without_gain = gains ? 0 : without_gain + 1;
     best = std::max(best, each->samples_per_second);
   }
@@ -80,7 +81,7 @@ std::optional<std::int64_t> BatchSearch::smaller() const {
 std::optional<std::int64_t> BatchSearch::beside() const {
   const std::int64_t below = limits_.suited(limits_.start), above = below + limits_.multiple;
   const BatchFigure* first = figure_of_batch(figures_, limits_.start);
-  if (limits_.suits(limits_.start) || first == nullptr || below < limits_.least) return std::nullopt;
+  if (below == limits_.start || first == nullptr || below < limits_.least) return std::nullopt;
   if (first->samples_per_second < kFast * fastest_batch(figures_)->samples_per_second) return std::nullopt;
   const bool nearer_above = above - limits_.start < limits_.start - below && above <= limits_.most;
   const std::int64_t batch = nearer_above ? above : below;

@@ -36,15 +36,12 @@ struct BatchLimits {
 
   // The largest suitable batch up to `batch`; 0 if there is none.
   std::int64_t suited(std::int64_t batch) const;
-  bool suits(std::int64_t batch) const { return suited(batch) == batch; }
 };
 
 class BatchSearch {
  public:
   // The share of the peak that a batch must reach.
   static constexpr double kFast = 0.95;
-  // Doubling ends if the last two batches gained less than this fraction.
-  static constexpr double kGain = 0.02;
 
   explicit BatchSearch(const BatchLimits& limits) : limits_(limits) {}
 

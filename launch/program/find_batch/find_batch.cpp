@@ -45,13 +45,13 @@ class BatchFinder {
     search(limits);
     if (fastest_batch(found_.figures) == nullptr)
       throw_agreed(MemoryError(fmt::format("no batch can be trained: {}", last_problem())));
-    if (options_.measures_noise) {
+    if (!options_.only_figures) {
       begins("comparing gradients");
       found_.noise = bench_.measure_noise(kNoiseShare * options_.seconds);
       found_.configured.critical_batch = found_.noise.critical_batch();
+      recommend();
+      prove_most();
     }
-    recommend();
-    if (options_.proves_most) prove_most();
     found_.seconds = elapsed();
     return std::move(found_);
   }
@@ -82,7 +82,7 @@ class BatchFinder {
     const BatchRecommendation& best = found_.recommended =
         *recommend_batch(found_.figures, found_.configured);
     const bool comparable = figure_of_batch(found_.figures, found_.configured.batch) != nullptr;
-    if (!options_.confirms || !best.changes || !comparable) return;
+    if (!best.changes || !comparable) return;
     begins(fmt::format("batch {} again, to confirm its gain", best.batch));
     found_.ratio =
         bench_.compare(best.batch, best.accumulation, kConfirmPairs, kConfirmShare * options_.seconds);

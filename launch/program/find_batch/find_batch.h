@@ -21,10 +21,8 @@ namespace lockstep {
 inline constexpr std::int64_t kFirstBatch = 32;
 
 struct FindBatchOptions {
-  double seconds = 45;   // total time budget, approximate
-  bool confirms = true;  // measures the recommended batch once more
-  bool proves_most = true;
-  bool measures_noise = true;
+  double seconds = 45;        // total time budget, approximate
+  bool only_figures = false;  // no gradient noise, no recommendation, no run of the largest batch
   RateScaling scaling = RateScaling::linear;
 };
 
@@ -50,6 +48,6 @@ struct FindBatchTeller {
 // Collective. Ranks agree over `control`. Throws agreed errors: a MemoryError if no tried batch can be
 // trained, and what TrainingSetup throws.
 FoundBatch find_batch(World& world, Communicator& control, const Config& config, const Registry& registry,
-                      const FindBatchOptions& options, const FindBatchTeller& teller = {});
+                      const FindBatchOptions& options, const FindBatchTeller& teller);
 
 }  // namespace lockstep

@@ -13,11 +13,6 @@
 namespace lockstep {
 namespace {
 
-std::string per_cent_of_peak(const BatchFigure& figure, const BatchFigure& peak) {
-  return fmt::format("{:.0f} % of the highest measured samples/s",
-                     100 * figure.samples_per_second / peak.samples_per_second);
-}
-
 double rate_by_rule(const AsConfigured& configured, std::int64_t samples) {
   return scaled_rate({.learning_rate = configured.learning_rate,
                       .scaling = configured.scaling,
@@ -61,8 +56,10 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
                             .warmup_epochs = configured.warmup_epochs};
   if (now != nullptr && now->samples_per_second >= BatchSearch::kFast * peak->samples_per_second) {
     const bool alone = std::ranges::count_if(figures, &BatchFigure::measured) == 1;
-    found.reason = alone ? "no other batch was measured"
-                         : "the configured batch reaches " + per_cent_of_peak(*now, *peak);
+    found.reason =
+        alone ? "no other batch was measured"
+              : fmt::format("the configured batch reaches {:.0f} % of the highest measured samples/s",
+                            100 * now->samples_per_second / peak->samples_per_second);
     if (fast.batch < now->batch)
       found.reason += fmt::format("; batch {} is also fast enough and needs less memory", fast.batch);
     return found;

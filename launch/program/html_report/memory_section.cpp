@@ -47,7 +47,7 @@ double total_bytes(const std::vector<PlannedPart>& parts) {
 // The maximum of any device, in bytes, from monitor.csv; NaN: unknown.
 double used_bytes(const RunFolder& run) {
   double most = kNotTold;
-  for (const MonitorSeries& series : run.monitor.series) {
+  for (const MonitorSeries& series : run.monitor) {
     if (series.column != "memory.used" || series.unit != "MiB") continue;
     for (const ChartPoint& point : series.points) most = std::fmax(most, point.y * kMiB);
   }

@@ -210,9 +210,9 @@ bool is_memory(const MonitorSeries& series) {
 }
 
 // One column for all devices; used memory with the total.
-std::string monitor_figure(const MonitorTable& file, const std::string& column) {
+std::string monitor_figure(const std::vector<MonitorSeries>& all, const std::string& column) {
   CurveChart chart{.title = column, .x_title = "minutes"};
-  for (const MonitorSeries& series : file.series) {
+  for (const MonitorSeries& series : all) {
     if (series.column != column) continue;
     const std::size_t color = chart.curves.size();
     chart.unit = series.unit;
@@ -223,8 +223,8 @@ std::string monitor_figure(const MonitorTable& file, const std::string& column) 
   }
   if (const std::size_t at = column.find("used"); at != std::string::npos) {
     const std::string total = std::string(column).replace(at, 4, "total");
-    const auto found = std::ranges::find(file.series, total, &MonitorSeries::column);
-    if (found != file.series.end())
+    const auto found = std::ranges::find(all, total, &MonitorSeries::column);
+    if (found != all.end())
       chart.curves.push_back(
           {.name = "total", .points = found->points, .color = kCurveColors - 1, .dashed = true});
   }
@@ -233,14 +233,14 @@ std::string monitor_figure(const MonitorTable& file, const std::string& column) 
 }
 
 // A figure for each wanted column.
-std::string monitor_figures(const MonitorTable& file,
+std::string monitor_figures(const std::vector<MonitorSeries>& all,
                             const std::function<bool(const MonitorSeries&)>& wanted) {
   std::string html;
   std::vector<std::string> drawn;
-  for (const MonitorSeries& series : file.series) {
+  for (const MonitorSeries& series : all) {
     if (!wanted(series) || std::ranges::find(drawn, series.column) != drawn.end()) continue;
     drawn.push_back(series.column);
-    html += monitor_figure(file, series.column);
+    html += monitor_figure(all, series.column);
   }
   return html.empty() ? html : fmt::format("<div class=\"charts\">\n{}</div>\n", html);
 }
@@ -257,7 +257,7 @@ std::string exposed_figure(const RunFolder& run) {
 }
 
 std::string monitor_section(const RunFolder& run) {
-  if (run.monitor.series.empty())
+  if (run.monitor.empty())
     return "<p class=\"soft\">No use of devices and hosts was recorded (monitor.csv; see "
            "run.monitor_seconds).</p>\n";
   const auto is_share = [](const MonitorSeries& series) { return series.unit == "%"; };

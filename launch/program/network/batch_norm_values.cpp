@@ -5,16 +5,6 @@
 #include "core/text/text.h"
 
 namespace lockstep {
-namespace {
-
-// The fewest distinct samples in a micro-batch of the last global batch, among those that have any. The other
-// places of a micro-batch repeat its samples.
-std::int64_t fewest_in_tail(const BatchNormSamples& samples) {
-  const std::int64_t each = samples.tail / samples.micro_batches;
-  return each > 0 ? each : 1;
-}
-
-}  // namespace
 
 void require_batch_norm_values(const Graph& graph, const BatchNormSamples& samples) {
   if (samples.synchronized_ranks > 1) return;
@@ -30,7 +20,8 @@ void require_batch_norm_values(const Graph& graph, const BatchNormSamples& sampl
                       "ranks, use larger images (data.resize), or freeze the layer (model.freeze)",
                       layer.name, to_string(shape)));
     }
-    if (samples.tail > 0 && fewest_in_tail(samples) == 1) {
+    // Some micro-batch of the tail then has one sample, which its other places repeat.
+    if (samples.tail > 0 && samples.tail / samples.micro_batches <= 1) {
       throw ConfigError(
           fmt::format("data.tail = \"exact\": the last batch of an epoch has {} for {} micro-batch{}, so "
                       "batch norm in {}, of {}, would have one value per channel; set data.tail = \"drop\", "

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/system/wrapped_text.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -71,12 +72,8 @@ std::string narrow_table(std::span<const Row> rows, double all_milliseconds, int
 }
 
 std::size_t longest_line(const std::string& text) {
-  std::size_t longest = 0;
-  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
-    end = text.find('\n', begin);
-    longest = std::max(longest, end - begin);
-  }
-  return longest;
+  const auto length = [](std::string_view line) { return line.size(); };
+  return std::ranges::max(split_text(text, '\n'), {}, length).size();
 }
 
 }  // namespace

@@ -44,18 +44,14 @@ std::vector<Pair> pairs_at(std::size_t width, std::size_t members) {
 struct Member {
   double ready_seconds = 0;
   std::int64_t sent = 0;
-  double sent_bytes = 0;
 };
 
 class Messages {
  public:
-  Messages(int members, const Tier& tier, std::span<const double> begin_seconds)
-      : tier_(tier), members_(static_cast<std::size_t>(members)) {
-    for (std::size_t i = 0; i < begin_seconds.size(); ++i) members_[i].ready_seconds = begin_seconds[i];
-  }
+  Messages(int members, const Tier& tier) : tier_(tier), members_(static_cast<std::size_t>(members)) {}
 
   void send(std::size_t from, std::size_t to, double bytes) {
-    sent(from, bytes);
+    sent(from);
     const double begin = std::max(members_[from].ready_seconds, members_[to].ready_seconds);
     members_[from].ready_seconds = members_[to].ready_seconds =
         begin + tier_.latency_seconds + bytes_seconds(bytes, tier_);
@@ -63,14 +59,14 @@ class Messages {
   // Both send at once.
   void exchange(std::size_t a, std::size_t b, double bytes) {
     send(a, b, bytes);
-    sent(b, bytes);
+    sent(b);
   }
   // Each member i sends to (i + distance) % members, all at once.
   void rotate(std::size_t distance, double bytes) {
     const std::size_t count = members_.size();
     std::vector<double> begin(count);
     for (std::size_t from = 0; from < count; ++from) {
-      sent(from, bytes);
+      sent(from);
       const std::size_t to = (from + distance) % count;
       begin[to] = std::max(members_[from].ready_seconds, members_[to].ready_seconds);
     }
@@ -79,20 +75,18 @@ class Messages {
   }
 
   AllReduceRun result() const {
-    AllReduceRun run{.messages = messages_, .state_bytes = sizeof(Member)};
+    AllReduceRun run{.messages = messages_};
     for (const Member& member : members_) {
       run.seconds = std::max(run.seconds, member.ready_seconds);
       run.most_sent = std::max(run.most_sent, member.sent);
-      run.most_bytes = std::max(run.most_bytes, member.sent_bytes);
     }
     return run;
   }
 
  private:
-  void sent(std::size_t from, double bytes) {
+  void sent(std::size_t from) {
     ++messages_;
     ++members_[from].sent;
-    members_[from].sent_bytes += bytes;
   }
 
   const Tier& tier_;
@@ -189,13 +183,10 @@ double all_reduce_sent_bytes(double bytes, const Cluster& cluster) {
          (volume_in_node(cluster) + path_between_nodes(bytes, cluster).volume / cluster.ranks_per_node);
 }
 
-AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier,
-                                 std::span<const double> begin_seconds) {
+AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier) {
   way = taken_way(bytes, members, way, tier);
   CHECK(members > 0, "an all-reduce needs at least 1 member, not {}", members);
-  CHECK(begin_seconds.empty() || begin_seconds.size() == static_cast<std::size_t>(members),
-        "{} begin times for {} members", begin_seconds.size(), members);
-  Messages messages(members, tier, begin_seconds);
+  Messages messages(members, tier);
   const auto count = static_cast<std::size_t>(members);
   way == AllReduceWay::halving ? run_halving(messages, bytes, count) : run_direct(messages, bytes, count);
   return messages.result();

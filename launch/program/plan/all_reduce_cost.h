@@ -12,10 +12,8 @@
 // of the two. MPI's own all-reduce has no model: AllReduceWay::mpi throws Error.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 
 #include "comm/world.h"
 #include "launch/program/plan/nccl_cost.h"
@@ -64,14 +62,10 @@ double all_reduce_sent_bytes(double bytes, const Cluster& cluster);
 // An all-reduce in one piece, simulated message by message. For a power of two of members it takes as long as
 // the formula predicts, for other numbers longer.
 struct AllReduceRun {
-  double seconds = 0;           // until the last member has the sum
-  std::int64_t messages = 0;    // of all members
-  std::int64_t most_sent = 0;   // messages of the member that sends most
-  double most_bytes = 0;        // of the member that sends most
-  std::size_t state_bytes = 0;  // memory of the simulation for each member
+  double seconds = 0;          // until the last member has the sum
+  std::int64_t messages = 0;   // of all members
+  std::int64_t most_sent = 0;  // messages of the member that sends most
 };
-// begin_seconds: when each member joins; empty: all join at 0.
-AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier,
-                                 std::span<const double> begin_seconds = {});
+AllReduceRun simulate_all_reduce(double bytes, int members, AllReduceWay way, const Tier& tier);
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <iterator>
 
 #include <fmt/format.h>
 

@@ -69,7 +69,15 @@ double tree_share(double bytes, NcclProtocol protocol) {
   return std::lerp(shares[below], shares[above], place - std::floor(place));
 }
 
+// A GPU sends through one card, so cards beyond the number of GPUs add nothing.
 int used_rails(const GpuNodes& nodes) { return std::min(nodes.links.rails, nodes.ranks_per_node); }
+
+// Bus bandwidth that the network of a node allows. NCCL plans with 24 of the 25 GB/s of a card of 200 Gb/s,
+// and with 48 of the 50 GB/s of one of 400 Gb/s.
+double network_bytes_per_second(const GpuNodes& nodes) {
+  constexpr double kUsed = 0.96;
+  return kUsed * used_rails(nodes) * nodes.links.rail_bytes_per_second;
+}
 
 // The all-reduce of one size between these nodes.
 class NcclModel {
@@ -190,12 +198,6 @@ double seconds_by(NcclAlgorithm algorithm, NcclProtocol protocol, const NcclMode
 }
 
 }  // namespace
-
-// NCCL plans with 24 of the 25 GB/s of a card of 200 Gb/s, and with 48 of the 50 GB/s of one of 400 Gb/s.
-double network_bytes_per_second(const GpuNodes& nodes) {
-  constexpr double kUsed = 0.96;
-  return kUsed * used_rails(nodes) * nodes.links.rail_bytes_per_second;
-}
 
 std::optional<double> nccl_all_reduce_seconds(double bytes, NcclAlgorithm algorithm, const GpuNodes& nodes) {
   CHECK(nodes.ranks_per_node > 0 && nodes.nodes > 0,

@@ -42,10 +42,6 @@ struct GpuNodes {
   int ranks() const { return ranks_per_node * nodes; }
 };
 
-// Bus bandwidth that the network of a node allows. A GPU sends through one card, so cards beyond the number
-// of GPUs add nothing.
-double network_bytes_per_second(const GpuNodes& nodes);
-
 // The time with the algorithm's fastest protocol; 0 for one rank, infinite between nodes whose network has no
 // bandwidth. nullopt where NCCL does not offer the algorithm: nvls is for one node, nvls_tree for several
 // nodes, both for at least two GPUs in a node whose switch adds.

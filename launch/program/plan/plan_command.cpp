@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "comm/agreement.h"
 #include "comm/exchanges/exchanges.h"

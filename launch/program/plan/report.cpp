@@ -115,8 +115,6 @@ bool knows_no_knee(const SimulationReport& report) {
   return asked.nodes == 1 && report.knee == asked.ranks;
 }
 
-}  // namespace
-
 std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& cluster,
                                      const PlanBuckets& buckets, bool gradients_are_wide) {
   const double now = predict_step(model, cluster).seconds;
@@ -139,6 +137,8 @@ std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& clus
   std::ranges::stable_sort(changes, {}, [](const PlanChange& change) { return change.step.seconds; });
   return changes;
 }
+
+}  // namespace
 
 SimulationReport simulate(const StepModel& model, const Cluster& cluster, const PlanBuckets& buckets,
                           bool gradients_are_wide) {

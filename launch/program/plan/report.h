@@ -25,10 +25,6 @@ struct PlanChange {
 using BucketMib = std::array<double, 3>;
 // Returns the bytes of each bucket for these capacities.
 using PlanBuckets = std::function<std::vector<std::size_t>(const BucketMib&)>;
-// Tries a grid of bucket capacities, and, where gradients_are_wide, 16-bit gradients and both. Returns the
-// changes that shorten the step by more than 0.5 %, the best first.
-std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& cluster,
-                                     const PlanBuckets& buckets, bool gradients_are_wide);
 
 // NCCL's predicted all-reduce of the largest bucket.
 struct NcclSum {
@@ -43,7 +39,7 @@ struct SimulationReport {
   Cluster cluster;
   std::vector<StepPrediction> rows;  // the last one is of the whole cluster
   int knee = 0;
-  std::vector<PlanChange> changes;
+  std::vector<PlanChange> changes;          // those that shorten the step by more than 0.5 %, the best first
   std::optional<AllReduceRun> largest_sum;  // of the largest bucket, between nodes; nullopt with NCCL
   std::vector<NcclSum> nccl_sums;           // for each row of several ranks; empty without NCCL
   std::optional<LinkFit> link;              // between nodes; nullopt: not measured
@@ -51,7 +47,8 @@ struct SimulationReport {
   std::vector<std::string> from;  // the source of each constant, a line each
 };
 
-// Deterministic: depends on the arguments only. Does not set link, in_node and from.
+// Tries a grid of bucket capacities, and, where gradients_are_wide, 16-bit gradients and both. Deterministic:
+// depends on the arguments only. Does not set link, in_node and from.
 SimulationReport simulate(const StepModel& model, const Cluster& cluster, const PlanBuckets& buckets,
                           bool gradients_are_wide);
 

@@ -50,9 +50,13 @@ void require_possible(const SimulationFlags& flags) {
   }
 }
 
+std::string tier_text(const Tier& tier) {
+  return fmt::format("{} per message, {}", time_text(tier.latency_seconds),
+                     speed_text(tier.bytes_per_second));
+}
+
 std::string fit_text(const TierFit& fit, const Tier& tier) {
-  return fmt::format("{} per message, {}{}, fitted; half of the measured sums are within {:.1f} %",
-                     time_text(tier.latency_seconds), speed_text(tier.bytes_per_second),
+  return fmt::format("{}{}, fitted; half of the measured sums are within {:.1f} %", tier_text(tier),
                      tier.seconds_per_byte > 0 ? fmt::format(" and {} per MB to copy and add",
                                                              time_text(tier.seconds_per_byte * 1e6))
                                                : "",
@@ -70,11 +74,6 @@ StepTrace even_step(double seconds, const Config& config) {
                          .last_backward = backward / static_cast<double>(config.loader.accumulation),
                          .seconds = seconds});
   return trace;
-}
-
-std::string tier_text(const Tier& tier) {
-  return fmt::format("{} per message, {}", time_text(tier.latency_seconds),
-                     speed_text(tier.bytes_per_second));
 }
 
 }  // namespace

@@ -36,19 +36,6 @@ constexpr const char* kLossScaleName = "optimizer.loss_scale";
 constexpr const char* kGoodStepsName = "optimizer.good_steps";
 constexpr const char* kOptimizerKey = "optimizer.name";
 
-// The words of the command that resumes the training, without the launcher's.
-std::vector<std::string> words_that_go_on() {
-  std::vector<std::string> words;
-  const std::vector<std::string> given = own_arguments();
-  for (std::size_t i = 0; i < given.size(); ++i)
-    if (given[i] == "--resume" || given[i] == "--init")
-      ++i;
-    else if (!given[i].starts_with("--resume=") && !given[i].starts_with("--init="))
-      words.push_back(given[i]);
-  words.insert(words.end(), {"--resume", "auto"});
-  return words;
-}
-
 // The same number of threads gives the same bits.
 void take_saved_threads(const SavedTraining& saved, TrainingSetup& training) {
   const int threads = std::min(static_cast<int>(saved.number(kThreads)), training.planned_threads());
@@ -319,7 +306,8 @@ StoppedLines stopped_lines(const CheckpointKeeper& keeper, std::int64_t steps, i
     throw_agreed(IoError(fmt::format("{}: training stopped after step {}, which could not be saved: {}",
                                      signal, steps, keeper.problem())));
   }
-  std::vector<std::string> words = words_that_go_on();
+  std::vector<std::string> words = own_arguments({"--resume", "--init"});
+  words.insert(words.end(), {"--resume", "auto"});
   const std::string hint = remove_secrets(words);
   return {.what = fmt::format("{}: training stopped after step {}, which is saved in {}. To resume{}:",
                               signal, steps, keeper.last().string(), hint.empty() ? "" : " (" + hint + ")"),

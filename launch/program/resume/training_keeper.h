@@ -34,9 +34,8 @@ void tell_changed_rate(const SavedTraining& saved, TrainingSetup& training, cons
 class TrainingKeeper {
  public:
   struct Calls {
-    // Visits more state of the run to save.
-    std::function<void(StateVisitor&)> also = [](StateVisitor&) {};
-    std::function<void(bool)> waiting = [](bool) {};  // see CheckpointKeeper::Parts
+    std::function<void(StateVisitor&)> also;  // visits more state of the run to save
+    std::function<void(bool)> waiting;        // see CheckpointKeeper::Parts
   };
   // Collective. Signals are handled from now on. config_text: as to_toml() writes it.
   TrainingKeeper(const Config& config, std::string config_text, Communicator& host, TrainingSetup& training,

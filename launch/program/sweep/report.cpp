@@ -98,7 +98,7 @@ std::string sweep_header(const SweepPlan& plan, const SweepSlots& slots, std::in
                         fmt::join(rules.rungs.begin(), rules.rungs.end() - 1, ", "), rules.rungs.back());
   const std::int64_t whole = rules.trials * rules.rungs.back();
   const bool may_end_early = plan.base.trainer.max_steps > 0 || plan.base.best.stop_after_epochs > 0 ||
-                             plan.trials.front().contains("train.steps");
+                             searched.contains("train.steps");
   if (rules.rungs.size() == 1 || epochs == whole)
     text += fmt::format("; {}{}", may_end_early ? "at most " : "", counted_of(epochs, "epoch"));
   else

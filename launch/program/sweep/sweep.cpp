@@ -16,7 +16,6 @@
 #include "core/system/terminal.h"
 #include "core/timeline.h"
 #include "launch/observe/terminal/progress_line.h"
-#include "launch/program/config/config_keys.h"
 #include "launch/program/mpirun.h"
 #include "launch/program/sweep/report.h"
 #include "launch/train/checkpoint/stop_signals.h"

@@ -29,8 +29,7 @@ std::int64_t found_batch(World& world, Communicator& control, const Config& conf
                          const Registry& registry) {
   Config first = config;
   first.loader.batch = kFirstBatch;
-  const FindBatchOptions options{
-      .seconds = kBatchSeconds, .confirms = false, .proves_most = false, .measures_noise = false};
+  const FindBatchOptions options{.seconds = kBatchSeconds, .only_figures = true};
   const FindBatchTeller teller{
       .measured = [](const BatchFigure& figure) { log::info("{}", batch_line(figure)); }};
   const FoundBatch found = find_batch(world, control, first, registry, options, teller);

@@ -2,7 +2,6 @@
 #include "launch/program/train_command/run_facts.h"
 
 #include <ctime>
-#include <thread>
 
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "core/text/json_text.h"
 #include "kernels/library_versions.h"
 #include "launch/observe/account/account_json.h"
+#include "launch/program/devices/cores.h"
 #include "launch/program/own_command.h"
 #include "launch/program/setup/rank_memory.h"
 #include "launch/program/version.h"
@@ -49,7 +49,7 @@ std::string run_facts(const World& world, TrainingSetup& training, const Communi
       {"nodes", world.nodes()},
       {"host", world.host()},
       {"processor", processor_name()},
-      {"cores", std::thread::hardware_concurrency()},
+      {"cores", machine_cores()},
       {"device", to_string(training.network().device())},
       {"threads", training.threads()},
       {"backend", training.network().backend().describe()},

@@ -68,7 +68,8 @@ void TuneBench::set_turns(double step_seconds, std::int64_t steps_at_most) {
   if (facts_.device.kind != DeviceKind::cpu) warm_up_steps_ = Bench::kGpuWarmUpSteps;
 }
 
-TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
+TuneVisit TuneBench::visit(const Config& candidate, int pairs,
+                           const std::function<void(double seconds, double steps)>& tell_turn) {
   const QuietBuilds quiet;
   const std::int64_t begin = now_ns(), before = steps_done_;
   TuneVisit visit;
@@ -76,11 +77,23 @@ TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
     visit.seconds = seconds_since(begin);
     visit.steps = static_cast<double>(steps_done_ - before);
   };
+  const auto turn = [&](MeasuredTraining* of, const Config& config) {
+    visit.blocks.push_back(take_turn(of, config));
+    count();
+    if (tell_turn) tell_turn(visit.seconds, visit.steps);
+  };
   try {
-    measure(candidate, pairs, visit, [&] {
-      count();
-      if (turn_teller_) turn_teller_(visit.seconds, visit.steps);
-    });
+    // A candidate that lacks memory beside the configuration may fit without it.
+    const std::unique_ptr<MeasuredTraining> other =
+        bench_.reference() == nullptr
+            ? nullptr
+            : bench_.build_beside_reference([&] { return bench_.build(candidate); });
+    if (other) warm_up(*other, warm_up_steps_);
+    turn(bench_.reference(), as_configured_);
+    for (int pair = 0; pair < pairs; ++pair) {
+      turn(other.get(), candidate);
+      turn(bench_.reference(), as_configured_);
+    }
   } catch (const Error& error) {
     if (!is_of_configuration(error)) throw;
     visit.blocks.clear();
@@ -88,24 +101,6 @@ TuneVisit TuneBench::visit(const Config& candidate, int pairs) {
   }
   count();
   return visit;
-}
-
-void TuneBench::measure(const Config& candidate, int pairs, TuneVisit& visit,
-                        const std::function<void()>& behind_turn) {
-  // A candidate that lacks memory beside the configuration may fit without it.
-  const std::unique_ptr<MeasuredTraining> other =
-      bench_.reference() == nullptr ? nullptr
-                                    : bench_.build_beside_reference([&] { return bench_.build(candidate); });
-  if (other) warm_up(*other, warm_up_steps_);
-  const auto turn = [&](MeasuredTraining* of, const Config& config) {
-    visit.blocks.push_back(take_turn(of, config));
-    behind_turn();
-  };
-  turn(bench_.reference(), as_configured_);
-  for (int pair = 0; pair < pairs; ++pair) {
-    turn(other.get(), candidate);
-    turn(bench_.reference(), as_configured_);
-  }
 }
 
 BenchBlock TuneBench::take_turn(MeasuredTraining* of, const Config& config) {

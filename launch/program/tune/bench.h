@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -45,23 +44,19 @@ class TuneBench {
 
   // Measures pairs of the given configuration and the candidate. Equal on every rank, except `seconds`. If
   // all ranks agree that the candidate is invalid or lacks memory, sets `problem`; passes on other errors.
-  TuneVisit visit(const Config& candidate, int pairs);
-  // Called after each turn of a visit with the seconds, on this rank, and the steps of the visit so far.
-  using TurnTeller = std::function<void(double seconds, double steps)>;
-  void tell_turns(TurnTeller teller) { turn_teller_ = std::move(teller); }
+  // tell_turn: called after each turn with the seconds, on this rank, and the steps of the visit so far.
+  TuneVisit visit(const Config& candidate, int pairs,
+                  const std::function<void(double seconds, double steps)>& tell_turn = {});
 
  private:
   void warm_up(MeasuredTraining& built, std::int64_t steps);
   // of: the built training; null: builds one for this turn.
   BenchBlock take_turn(MeasuredTraining* of, const Config& config);
   BenchBlock block(MeasuredTraining& built, std::int64_t settling, std::int64_t steps);
-  void measure(const Config& candidate, int pairs, TuneVisit& visit,
-               const std::function<void()>& behind_turn);
 
   Bench bench_;  // its reference is the given configuration; it has none where only one fits in memory
   Config as_configured_;
   Facts facts_;
-  TurnTeller turn_teller_;  // may be null
   std::int64_t steps_done_ = 0;
   std::int64_t warm_up_steps_ = 1;
   std::int64_t settling_steps_ = 0;

@@ -60,14 +60,9 @@ std::string header_difference(const TuneJson& there, const TuneJson& here) {
 
 }  // namespace
 
-TuneJournal::TuneJournal(std::filesystem::path path, const TuneHeader& header, bool fresh)
-    : path_(std::move(path)) {
-  if (fresh) set_aside(path_);
-  read(header);
-}
-
-void TuneJournal::read(const TuneHeader& header) {
-  const LineJournal& lines = lines_.emplace(path_);
+TuneJournal::TuneJournal(const std::filesystem::path& path, const TuneHeader& header, bool fresh) {
+  if (fresh) set_aside(path);
+  const LineJournal& lines = lines_.emplace(path);
   const TuneJson here = as_json(header);
   int number = 0;
   try {
@@ -80,11 +75,11 @@ void TuneJournal::read(const TuneHeader& header) {
       } else if (const std::string difference = header_difference(json, here); !difference.empty()) {
         throw ConfigError(
             fmt::format("{} has measurements of another configuration, program or machine ({}); {}",
-                        path_.string(), difference, kWhatToDo));
+                        path.string(), difference, kWhatToDo));
       }
     }
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("{}:{} was not written by lockstep tune ({}); {}", path_.string(), number,
+    throw DataError(fmt::format("{}:{} was not written by lockstep tune ({}); {}", path.string(), number,
                                 one_line(error.what()), kWhatToDo));
   }
   found_ = std::max(number - 1, 0);

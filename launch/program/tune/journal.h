@@ -30,7 +30,7 @@ class TuneJournal {
   // Reads an existing file, and removes an incomplete last line. fresh: renames an existing file to
   // tune.1.jsonl and so on instead. Throws ConfigError with the difference for another header, DataError for
   // a file that TuneJournal did not write, and IoError.
-  TuneJournal(std::filesystem::path path, const TuneHeader& header, bool fresh);
+  TuneJournal(const std::filesystem::path& path, const TuneHeader& header, bool fresh);
 
   // Removes and returns the next stored measurement of the request; nullopt: none is left.
   std::optional<TuneVisit> take(const TuneRequest& request);
@@ -39,9 +39,6 @@ class TuneJournal {
   int measurements_found() const { return found_; }
 
  private:
-  void read(const TuneHeader& header);
-
-  std::filesystem::path path_;
   std::optional<LineJournal> lines_;
   std::map<std::string, std::deque<TuneVisit>> visits_;  // by request
   int found_ = 0;

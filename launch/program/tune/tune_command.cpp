@@ -6,7 +6,6 @@
 #include <limits>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -73,7 +72,7 @@ TuneFacts facts_of(const World& world, const TuneBench& bench) {
           .program = program_identity(),
           .host = world.host(),
           .processor = processor_name(),
-          .cores = static_cast<int>(std::thread::hardware_concurrency()),
+          .cores = machine_cores(),
           .ranks = world.size(),
           .nodes = world.nodes(),
           .device = to_string(bench.facts().device),
@@ -260,14 +259,14 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
   if (first) say_what_comes(run, flags, as_configured);
 
   TuneProgress progress(first, budget.total, budget.unit);
-  bench.tell_turns([&](double seconds, double steps) { progress.behind_turn(seconds, steps); });
   double spent = budget.spent;
   const auto measure = [&](const TuneRequest& request) {
     progress.measuring(request.settings, spent);
     hold_in("tune");
     const TuneVisit visit = kept_or_measured(run, request, [&] {
       try {
-        return bench.visit(with_settings(run.config, request.settings, registry), request.pairs);
+        return bench.visit(with_settings(run.config, request.settings, registry), request.pairs,
+                           [&](double seconds, double steps) { progress.behind_turn(seconds, steps); });
       } catch (const ConfigError& error) {  // settings that exclude each other
         return TuneVisit{.problem = error.what()};
       }
@@ -278,7 +277,6 @@ TuneOutcome search_settings(TuneRun& run, const TuneFlags& flags, World& world, 
   };
   const TuneSituation situation = situation_of(run, flags, world);
   TuneOutcome outcome = TuneSearch(budget, measure).run(tune_stages(run.config, registry, situation));
-  bench.tell_turns(nullptr);
   if (outcome.default_blocks.empty()) outcome.default_blocks = calibration.blocks;  // nothing was compared
   return outcome;
 }
@@ -304,8 +302,7 @@ int tune(TuneRun& run, const Command& command, World& world) {
   open_journal(run, flags, command.registry, first);
   const TuneOutcome outcome = search_settings(run, flags, world, command.registry);
   run_agreed(*run.communicator, [&] {
-    if (!first) return;
-    write_tuned(run, flags, outcome, command.registry);
+    if (first) write_tuned(run, flags, outcome, command.registry);
   });
   return exit_code::done;
 }

@@ -2,7 +2,6 @@
 //
 // The number of ranks, and detection of what started them.
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 
 #include <fmt/format.h>

@@ -91,8 +91,7 @@ TEST(Output, UnwritableMetricsDoNotPreventTheExport) {
   const fs::path exported = workplace.path("end.safetensors");
   const ProgramResult result =
       with_unwritable(workplace, "metrics.jsonl",
-                      "mpirun --oversubscribe --bind-to none -np 2 " +
-                          workplace.train({"train.epochs=2"}, "--export " + exported.string()));
+                      on_ranks(2, workplace.train({"train.epochs=2"}, "--export " + exported.string())));
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
   const std::vector<std::string> steps = lines_of(text_of(workplace.path("run") / "steps.jsonl"));
   ASSERT_FALSE(steps.empty()) << result.output;
@@ -255,8 +254,7 @@ TEST(Output, EveryCommandFitsATerminal) {
     EXPECT_EQ(result.exit_code, 0) << result.output;
     EXPECT_LE(longest_line(result.output), 80u) << result.output;
   }
-  const ProgramResult ranks = run_on_terminal("mpirun -np 2 --oversubscribe --bind-to none " +
-                                              lockstep("profile " + config + " --steps 1"));
+  const ProgramResult ranks = run_on_terminal(on_ranks(2, lockstep("profile " + config + " --steps 1")));
   EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
   EXPECT_LE(longest_line(ranks.output), 80u) << ranks.output;
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <regex>
 
 #include <fmt/format.h>
@@ -37,18 +36,19 @@ class Predicted : public ::testing::Test {
       folder_.write(fmt::format("{}/{}/{}.jpg", i < 60 ? "train" : "test", kClasses[i % 3], i),
                     encode(kThumbnail, pixels));
     }
-    std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
-    for (const std::string& setting : settings()) command += " --set '" + setting + "'";
-    const ProgramResult trained = run_shell(command);
+    const ProgramResult trained = run_shell(train() + " --export " + weights());
     ASSERT_EQ(trained.exit_code, 0) << trained.output;
   }
 
-  std::vector<std::string> settings() const {
-    return {"world.device=cpu",      "data.path=" + folder_.path().string(),
-            "model.name=cnn",        "run.dir=" + (folder_.path() / "run").string(),
-            "train.precision=fp32",  "train.batch=10",
-            "train.threads=1",       "train.epochs=2",
-            "kernels.choose=direct", "data.format=image_folder"};
+  // The command of a training.
+  std::string train() const {
+    std::string command = program("lockstep") + " train cifar10_resnet18";
+    for (const std::string& setting : std::vector<std::string>{
+             "world.device=cpu", "data.path=" + folder_.path().string(), "model.name=cnn",
+             "run.dir=" + (folder_.path() / "run").string(), "train.precision=fp32", "train.batch=10",
+             "train.threads=1", "train.epochs=2", "kernels.choose=direct", "data.format=image_folder"})
+      command += " --set '" + setting + "'";
+    return command;
   }
   std::string weights() const { return (folder_.path() / "trained.safetensors").string(); }
   std::string test_images() const { return (folder_.path() / "test").string(); }
@@ -290,9 +290,7 @@ TEST_F(Predicted, RankThatHangsEndsTheJobAndIsNamed) {
 }
 
 TEST_F(Predicted, RunFolderUsesItsNewestCheckpoint) {
-  std::string command = program("lockstep") + " train cifar10_resnet18 --export " + weights();
-  for (const std::string& setting : settings()) command += " --set '" + setting + "'";
-  const ProgramResult trained = run_ranks(2, command + " --set run.checkpoint_every=3");
+  const ProgramResult trained = run_ranks(2, train() + " --set run.checkpoint_every=3 --export " + weights());
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   const std::string exported = answers_of(weights());
   const std::filesystem::path run = folder_.path() / "run";
@@ -316,9 +314,7 @@ TEST_F(Predicted, RunFolderWarnsWhereItsDataHaveChanged) {
 // A checkpoint within an epoch has running statistics that no evaluation has used, and weights beside their
 // average.
 TEST_F(Predicted, CheckpointsAnswerLikeAnExportOfTheirStep) {
-  std::string command =
-      program("lockstep") + " train cifar10_resnet18 --set schedule.name=constant --set train.ema_decay=0.9";
-  for (const std::string& setting : settings()) command += " --set '" + setting + "'";
+  const std::string command = train() + " --set schedule.name=constant --set train.ema_decay=0.9";
   const std::filesystem::path run = folder_.path() / "averaged";
   const ProgramResult whole =
       run_ranks(2, fmt::format("{} --set run.dir={} --set run.checkpoint_every=2 --set run.keep=9", command,

@@ -142,10 +142,12 @@ std::string wait_until(const std::string& condition) {
       condition);
 }
 
-ProgramResult run_ranks(int ranks, const std::string& command) {
-  if (ranks == 1) return run_shell(command);
-  return run_shell(fmt::format("mpirun --oversubscribe --bind-to none -np {} {}", ranks, command));
+std::string on_ranks(int ranks, const std::string& command) {
+  if (ranks == 1) return command;
+  return fmt::format("mpirun --oversubscribe --bind-to none -np {} {}", ranks, command);
 }
+
+ProgramResult run_ranks(int ranks, const std::string& command) { return run_shell(on_ranks(ranks, command)); }
 
 std::string on_one_core() { return fmt::format("taskset -c {} ", sched_getcpu()); }
 

@@ -34,7 +34,8 @@ bool is_running(pid_t process);
 // Shell lines that wait until the condition holds or the process $run ends. After two minutes they print a
 // message and kill $run.
 std::string wait_until(const std::string& condition);
-// mpirun -np ranks COMMAND; one rank needs no mpirun.
+// "mpirun -np RANKS COMMAND"; one rank needs no mpirun.
+std::string on_ranks(int ranks, const std::string& command);
 ProgramResult run_ranks(int ranks, const std::string& command);
 // The start of a command, which limits it to one core that this process may use.
 std::string on_one_core();

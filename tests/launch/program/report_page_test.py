@@ -70,9 +70,8 @@ class ReportPage(unittest.TestCase):
     def train(self, name, *settings, ranks=1):
         run = self.folder / name
         settings = [f"data.path=\"{self.folder}\"", "train.epochs=2", "train.steps=4", "train.batch=256", 'model.name="mlp"', f'run.dir="{run}"', *settings]
-        launch = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none"] if ranks > 1 else []
-        done = subprocess.run([*launch, LOCKSTEP, "train", "fashion_mnist_cnn",
-                               *(part for setting in settings for part in ("--set", setting))],
+        launch = training_runs.launcher(ranks) if ranks > 1 else []
+        done = subprocess.run([*launch, LOCKSTEP, "train", "fashion_mnist_cnn", *training_runs.overrides(settings)],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return run

@@ -93,13 +93,12 @@ TEST(Ring, SignalStopsWithinAnEpoch) {
                  "data.synthetic.channels=1", "data.synthetic.train_samples=4000000",
                  "data.synthetic.test_samples=16", "data.mean=[]", "data.deviation=[]"});
   const std::string held = workplace.path("held"), log = workplace.path("log");
-  const ProgramResult stopped = run_shell(workplace.script(
-      fmt::format("LOCKSTEP_HOLD=step:1:{1} mpirun --oversubscribe --bind-to none -np 2 {0} > {2} 2>&1 &\n"
-                  "run=$!\n",
-                  workplace.train(settings), held, log) +
-      wait_until("[ -e " + held + " ]") + "\npkill -USR1 --newest --full " + workplace.path("").string() +
-      "\n" + wait_until("grep -q SIGUSR1 " + log) + "\nrm " + held + "\nwait $run\ncode=$?\ncat " + log +
-      "\nexit $code"));
+  const ProgramResult stopped =
+      run_shell(workplace.script(fmt::format("LOCKSTEP_HOLD=step:1:{} {} > {} 2>&1 &\nrun=$!\n", held,
+                                             on_ranks(2, workplace.train(settings)), log) +
+                                 wait_until("[ -e " + held + " ]") + "\npkill -USR1 --newest --full " +
+                                 workplace.path("").string() + "\n" + wait_until("grep -q SIGUSR1 " + log) +
+                                 "\nrm " + held + "\nwait $run\ncode=$?\ncat " + log + "\nexit $code"));
   EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
   const std::int64_t saved = saved_steps(workplace);
   ASSERT_GT(saved, 0) << stopped.output;

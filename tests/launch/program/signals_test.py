@@ -88,7 +88,7 @@ def pairs_of(cell):
 def chosen_cells(count, chance):
     """Chooses greedily: the next cell has the most pairs that no earlier cell has."""
     left, seen, chosen = all_cells(chance), set(), []
-    while left and (len(chosen) < count):
+    while left and len(chosen) < count:
         best = max(left, key=lambda cell: len(pairs_of(cell) - seen))
         left.remove(best)
         seen |= pairs_of(best)
@@ -173,9 +173,9 @@ class Job:
 
     def command(self):
         if self.cell.phase == "sweep":
-            told = ["fashion_mnist_mlp", {**SETTINGS, "run.checkpoint_every": 10 ** 12}]
+            told = {**SETTINGS, "run.checkpoint_every": 10 ** 12}
             lines = ["[sweep]", 'config = "fashion_mnist_mlp"', 'method = "grid"', "jobs = 1", f'dir = "{self.run_dir}"',
-                     "set = " + json.dumps([f"{name}={value}" for name, value in told[1].items()]), "[keys]",
+                     "set = " + json.dumps([f"{name}={value}" for name, value in told.items()]), "[keys]",
                      "optimizer.learning_rate = [0.01, 0.02]"]
             (self.folder / "sweep.toml").write_text("\n".join(lines) + "\n")
             return [self.lockstep, "sweep", self.folder / "sweep.toml"]

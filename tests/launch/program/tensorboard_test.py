@@ -94,8 +94,8 @@ class TensorBoard(unittest.TestCase):
     def train(self, steps, *more, ranks=1, batch=IMAGES // 2):
         settings = [f"data.path=\"{self.images}\"", "train.epochs=3", "run.log_every=1", f"train.steps={steps}", f"train.batch={batch}", "model.name=\"mlp\"",
                     f"run.dir=\"{self.run_dir}\""]
-        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
-        done = subprocess.run([*launcher, LOCKSTEP, "train", "fashion_mnist_cnn", *(p for s in settings for p in ("--set", s)), *more],
+        launcher = training_runs.launcher(ranks) if ranks > 1 else []
+        done = subprocess.run([*launcher, LOCKSTEP, "train", "fashion_mnist_cnn", *training_runs.overrides(settings), *more],
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 

@@ -16,8 +16,7 @@ TEST(TwoJobs, SecondJobInARunFolderEndsAndNamesTheFirst) {
   const Workplace workplace("two_jobs");
   const std::string metrics = workplace.path("run/metrics.jsonl").string();
   const std::string before = workplace.path("before").string();
-  const std::string second =
-      fmt::format("mpirun --oversubscribe --bind-to none -np 2 {}", workplace.train({"train.steps=1"}));
+  const std::string second = on_ranks(2, workplace.train({"train.steps=1"}));
   const ProgramResult result =
       run_shell(fmt::format("{} > /dev/null & first=$!\n"
                             "until [ -s {} ]; do kill -0 $first || exit 99; sleep 0.05; done\n"

@@ -99,15 +99,15 @@ class CsvTable {
     });
   }
 
-  MonitorTable series() const {
+  std::vector<MonitorSeries> series() const {
     const std::vector<std::string> devices = device_labels(), host(rows_.size());
-    MonitorTable file;
+    std::vector<MonitorSeries> all;
     for (std::size_t column = 0; column < columns_.size(); ++column) {
       if (columns_[column].unit.empty()) continue;
       const bool of_host = columns_[column].name.starts_with(kHostPrefix);
-      add(column, of_host ? host : devices, of_host, file);
+      add(column, of_host ? host : devices, of_host, all);
     }
-    return file;
+    return all;
   }
 
  private:
@@ -143,7 +143,7 @@ class CsvTable {
   }
 
   void add(std::size_t column, const std::vector<std::string>& labels, bool once_a_time,
-           MonitorTable& file) const {
+           std::vector<MonitorSeries>& all) const {
     std::map<std::string, std::vector<ChartPoint>> by_device;
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       const std::optional<double> value = leading_number(rows_[row].cells[column]);
@@ -154,10 +154,10 @@ class CsvTable {
     }
     for (auto& [device, points] : by_device) {
       if (points.empty()) continue;
-      file.series.push_back({.column = columns_[column].name,
-                             .unit = columns_[column].unit,
-                             .device = device,
-                             .points = std::move(points)});
+      all.push_back({.column = columns_[column].name,
+                     .unit = columns_[column].unit,
+                     .device = device,
+                     .points = std::move(points)});
     }
   }
 
@@ -169,7 +169,7 @@ class CsvTable {
 
 }  // namespace
 
-MonitorTable read_monitor_table(std::string_view text, const std::string& name) {
+std::vector<MonitorSeries> read_monitor_table(std::string_view text, const std::string& name) {
   return CsvTable(text, name).series();
 }
 

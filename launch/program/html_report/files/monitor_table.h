@@ -20,13 +20,10 @@ struct MonitorSeries {
   std::vector<ChartPoint> points;  // x: minutes since the file's first line
 };
 
-struct MonitorTable {
-  std::vector<MonitorSeries> series;  // by column, then by device; only columns with a unit
-};
-
-// Throws DataError, with the line number, for a line that does not fit the header. A cell without a number
-// ("[N/A]") gives no point. An incomplete last line is skipped.
-MonitorTable read_monitor_table(std::string_view text, const std::string& name);
+// The columns with a unit, by column, then by device. Throws DataError, with the line number, for a line that
+// does not fit the header. A cell without a number ("[N/A]") gives no point. An incomplete last line is
+// skipped.
+std::vector<MonitorSeries> read_monitor_table(std::string_view text, const std::string& name);
 
 // Calls what(line, number, is_whole) for each line, numbered from 1. A last line without a line end is not
 // whole.

@@ -39,7 +39,7 @@ struct RunFolder {
   std::vector<std::string> class_names;  // from run.json; may be fewer than the classes
   std::vector<RunFact> config;
   std::vector<RunFact> machine;
-  MonitorTable monitor;
+  std::vector<MonitorSeries> monitor;
   std::vector<std::string> absent;     // "steps.jsonl": missing files that every run should have
   bool monitor_exceeds_limit = false;  // monitor.csv exceeds 1 GiB: it is not read, and listed in `absent`
 };

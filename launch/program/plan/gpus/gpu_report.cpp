@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "core/text/enum_words.h"

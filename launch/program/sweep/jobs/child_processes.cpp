@@ -38,7 +38,7 @@ ChildProcesses::ChildProcesses() {
 
 ChildProcesses::~ChildProcesses() {
   for (const pid_t process : running_) {
-    kill(process);
+    kill(-process, SIGKILL);  // its process group
     waitpid(process, nullptr, 0);
   }
   close(ends_);
@@ -100,11 +100,7 @@ std::vector<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
 }
 
 void ChildProcesses::send(pid_t process, int signal) const {
-  if (running_.contains(process)) ::kill(process, signal);
-}
-
-void ChildProcesses::kill(pid_t process) const {
-  if (running_.contains(process)) ::kill(-process, SIGKILL);
+  if (running_.contains(process)) kill(process, signal);
 }
 
 }  // namespace lockstep

@@ -40,8 +40,6 @@ class ChildProcesses {
   // Waits up to `seconds` for a child to end, and returns all that have ended.
   std::vector<Ended> wait(double seconds);
   void send(pid_t process, int signal) const;
-  // Sends SIGKILL to its process group.
-  void kill(pid_t process) const;
 
  private:
   [[noreturn]] void become(const ChildCommand& command, int output, pid_t parent) const;

@@ -567,10 +567,6 @@ TEST(Config, EndlessFileIsNamed) {
   expect_parts(config_error([] { load_config("/dev/zero", {}); }), {"/dev/zero", "1 MiB"});
 }
 
-TEST(Config, EmptyFileLacksDataPath) {
-  expect_parts(config_error([] { from_text(""); }), {"data.path", "--set data.path="});
-}
-
 TEST(Config, UnknownPresetsSuggestTheNearestAndListAll) {
   const std::string message = config_error([] { load_config("fashion_mnist_cn", {}); });
   EXPECT_TRUE(std::regex_search(message, std::regex("\\bfashion_mnist_cn\\b"))) << message;

@@ -3,8 +3,6 @@
 // The page of `lockstep report`: the files it reads, their evaluation, and that text of files never becomes
 // markup. tests/launch/program/report_page_test.py checks complete pages.
 #include <cmath>
-#include <fstream>
-#include <numeric>
 #include <regex>
 
 #include <fmt/format.h>
@@ -102,7 +100,7 @@ TEST_F(RunFolders, LargeMonitorFileIsOmitted) {
   std::filesystem::resize_file(folder_.path() / "a" / "monitor.csv", std::uintmax_t{2} << 30);
   const RunFolder run = read("a");
   EXPECT_EQ(run.epochs.size(), 1u);
-  EXPECT_TRUE(run.monitor.series.empty());
+  EXPECT_TRUE(run.monitor.empty());
   EXPECT_TRUE(page_has(absent_section(run), "monitor.csv exceeds 1 GiB"));
 }
 
@@ -223,8 +221,8 @@ TEST_F(RunFolders, IncompleteLastLineIsIgnored) {
   const RunFolder run = read("a");
   EXPECT_EQ(run.epochs.size(), 1u);
   EXPECT_EQ(run.steps.size(), 1u);
-  ASSERT_EQ(run.monitor.series.size(), 1u);
-  EXPECT_EQ(run.monitor.series[0].points.size(), 1u);
+  ASSERT_EQ(run.monitor.size(), 1u);
+  EXPECT_EQ(run.monitor[0].points.size(), 1u);
   write("a/metrics.jsonl", std::string(kEpoch).substr(0, std::string(kEpoch).size() - 1));
   EXPECT_EQ(read("a").epochs.size(), 1u) << "complete except for the line break";
 }
@@ -246,24 +244,24 @@ TEST(StepLines, RequireOnlyTheStep) {
 }
 
 TEST(MonitorTable, ColumnsAreFoundByTheirHeaders) {
-  const MonitorTable file = read_monitor_table(
+  const std::vector<MonitorSeries> series = read_monitor_table(
       "timestamp, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], temperature.gpu, host.processor "
       "[%]\n"
       "2024/01/31 23:59:30.500, A, 0:01, 37 %, 1234 MiB, 50, 12.5 %\n"
       "2024/01/31 23:59:30.500, A, 0:02, [N/A], 99 MiB, 50, 12.5 %\n"
       "2024/02/01 00:00:30.500, A, 0:01, 39 %, 1235 MiB, 50, 13 %\n",
       "x");
-  ASSERT_EQ(file.series.size(), 4u) << "columns with a unit and numbers, by device";
-  EXPECT_EQ(file.series[0].column, "utilization.gpu");
-  EXPECT_EQ(file.series[0].unit, "%");
-  EXPECT_EQ(file.series[0].device, "0:01");
-  ASSERT_EQ(file.series[0].points.size(), 2u);
-  EXPECT_EQ(file.series[0].points[0].y, 37);
-  EXPECT_NEAR(file.series[0].points[1].x, 1, 1e-9) << "minutes";
-  EXPECT_EQ(file.series[2].device, "0:02");
-  EXPECT_EQ(file.series[3].column, "host.processor");
-  EXPECT_EQ(file.series[3].device, "") << "one host";
-  EXPECT_EQ(file.series[3].points.size(), 2u) << "one point per time, not per device";
+  ASSERT_EQ(series.size(), 4u) << "columns with a unit and numbers, by device";
+  EXPECT_EQ(series[0].column, "utilization.gpu");
+  EXPECT_EQ(series[0].unit, "%");
+  EXPECT_EQ(series[0].device, "0:01");
+  ASSERT_EQ(series[0].points.size(), 2u);
+  EXPECT_EQ(series[0].points[0].y, 37);
+  EXPECT_NEAR(series[0].points[1].x, 1, 1e-9) << "minutes";
+  EXPECT_EQ(series[2].device, "0:02");
+  EXPECT_EQ(series[3].column, "host.processor");
+  EXPECT_EQ(series[3].device, "") << "one host";
+  EXPECT_EQ(series[3].points.size(), 2u) << "one point per time, not per device";
 }
 
 TEST(Thinning, KeepsFewPointsAndTheBoundsOfMany) {

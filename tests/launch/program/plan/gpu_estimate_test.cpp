@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/plan/gpus/gpu_estimate.h"
 
+#include <algorithm>
 #include <fstream>
-#include <map>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -138,7 +138,6 @@ TEST(NcclCost, RailsMultiplyTheNetworkUpToTheNumberOfGpus) {
     GpuNodes gpus = a100_nodes(2);
     gpus.links.rails = rails;
     const double used = std::min(rails, 8);
-    EXPECT_DOUBLE_EQ(network_bytes_per_second(gpus), used * 24e9);
     const double more =
         seconds_with(NcclAlgorithm::ring, 2 * kBytes, gpus) - seconds_with(NcclAlgorithm::ring, kBytes, gpus);
     EXPECT_NEAR(more, 2 * kBytes * 15 / 16 / (used * 24e9), 1e-9) << rails;

@@ -93,26 +93,15 @@ TEST(AllReduceCost, ChoosesTheFasterAlgorithmByDefault) {
   EXPECT_THROW(all_reduce_path(2, AllReduceWay::mpi), Error);
 }
 
-TEST(AllReduceCost, MessagesGrowAsNLogNWithConstantMemoryPerRank) {
+TEST(AllReduceCost, MessagesGrowAsNLogN) {
   const Tier tier{.latency_seconds = 1e-6, .bytes_per_second = 1e9};
-  const AllReduceRun few = simulate_all_reduce(1 << 20, 8, AllReduceWay::halving, tier);
   for (const int members : {1024, 4096}) {
     const AllReduceRun many = simulate_all_reduce(1 << 20, members, AllReduceWay::halving, tier);
     const auto rounds = static_cast<std::int64_t>(2 * std::log2(members));
     EXPECT_EQ(many.messages, members * rounds);
     EXPECT_EQ(many.most_sent, rounds);
-    EXPECT_LT(many.most_bytes, 2 << 20);
-    EXPECT_EQ(many.state_bytes, few.state_bytes);
   }
   EXPECT_EQ(simulate_all_reduce(1 << 20, 1024, AllReduceWay::direct, tier).messages, 2LL * 1024 * 1023);
-}
-
-TEST(AllReduceCost, WaitsForALateMember) {
-  const Tier tier{.latency_seconds = 1e-3, .bytes_per_second = 1e6};
-  std::vector<double> begin(16, 0.0);
-  begin[5] = 7;
-  EXPECT_NEAR(simulate_all_reduce(1e4, 16, AllReduceWay::halving, tier, begin).seconds,
-              7 + all_reduce_seconds(1e4, 16, AllReduceWay::halving, tier), 1e-12);
 }
 
 TEST(PredictedStep, OneRankEqualsTheMeasurement) {
@@ -301,13 +290,13 @@ TEST(PlanChanges, ListOnlyChangesThatShortenTheStep) {
     return std::vector<std::size_t>(count, 40'000'000 / count);
   };
   const StepModel model = even_model({40'000'000});
-  const std::vector<PlanChange> changes = find_changes(model, nodes(2, 1e9), buckets, true);
+  const std::vector<PlanChange> changes = simulate(model, nodes(2, 1e9), buckets, true).changes;
   ASSERT_EQ(changes.size(), 3U);
   EXPECT_EQ(changes[0].change, "comm.bucket_mib = [0.25, 1, 0.25], gradients of 16 bits");
   EXPECT_EQ(changes[2].change, "gradients of 16 bits");
   EXPECT_NEAR(changes[0].step.exposed_seconds, 0.0005, 1e-9);
   EXPECT_NEAR(changes[2].step.exposed_seconds, 0.020, 1e-9);
-  EXPECT_TRUE(find_changes(model, nodes(2, 1e15), buckets, true).empty());
+  EXPECT_TRUE(simulate(model, nodes(2, 1e15), buckets, true).changes.empty());
 }
 
 TEST(LinkSpeed, IsParsedInBytesAndBits) {

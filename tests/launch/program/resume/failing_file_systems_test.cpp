@@ -5,7 +5,6 @@
 // stays, and saved ones can be resumed. The disks are real mounts in a mount namespace; strace injects the
 // errors that no mount can produce.
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,9 +27,7 @@ class FailingFileSystems : public testing::Test {
                          "run.keep=2", "run.checkpoint_errors=" + errors},
                         flags);
   }
-  static std::string ranks(const std::string& command) {
-    return "mpirun --oversubscribe --bind-to none -np 2 " + command;
-  }
+  static std::string ranks(const std::string& command) { return on_ranks(2, command); }
   std::string run() const { return place_.path("run").string(); }
   // Waits for any checkpoint, not a certain one: each exists for only about 0.1 s.
   std::string wait_for_a_checkpoint() const {

@@ -23,12 +23,9 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-const std::string kMpirun = "mpirun --oversubscribe --bind-to none -np ";
-
 std::string command_of(int ranks, const Workplace& workplace, const Settings& settings,
                        const std::string& flags) {
-  const std::string command = workplace.train(settings, flags);
-  return ranks == 1 ? command : fmt::format("{}{} {}", kMpirun, ranks, command);
+  return on_ranks(ranks, workplace.train(settings, flags));
 }
 
 // Pixels of a side: their number changes nothing that an interruption may break.

@@ -8,10 +8,8 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
-#include <numeric>
 #include <set>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"

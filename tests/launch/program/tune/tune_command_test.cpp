@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `lockstep tune` from the user's view: what it writes, how it resumes, what it refuses.
-
 #include <fstream>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

@@ -5,8 +5,6 @@
 #include <map>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "core/files/file_text.h"
 #include "core/system/job_signals.h"
