@@ -169,7 +169,10 @@ void LocalSgd::show_last_average(Stream& compute) {
 void LocalSgd::visit_state(StateVisitor& visitor, Stream& compute) {
   CHECK(holds_average_ != visitor.writes(),
         "call show_average() first, or leave_average() if the visitor writes");
-  if (visitor.writes()) compute.copy(own_, network_.values().data(), bytes());
+  if (visitor.writes()) {
+    compute.copy(own_, network_.values().data(), bytes());
+    compute.synchronize();  // the visitor writes on another stream
+  }
   const auto visit = [&](float* values, const char* suffix, StateScope scope) {
     visit_flat(visitor, network_.parameters(), {values, network_.values().size()}, suffix, scope);
   };
