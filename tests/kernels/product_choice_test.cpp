@@ -75,9 +75,9 @@ CpuProduct reference_product() {
   using dnnl::memory;
   const memory::desc square({8, 8}, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc transposed({8, 8}, memory::data_type::f32, memory::format_tag::ba);
-  const auto pd = onednn::describe<dnnl::inner_product_forward>(
-      onednn_engine(), scratchpad_attributes(), dnnl::prop_kind::forward_training, square, square,
-      memory::desc(), transposed);
+  const auto pd = onednn::describe<dnnl::inner_product_forward>(onednn_engine(), scratchpad_attributes(),
+                                                                dnnl::prop_kind::forward_training, square,
+                                                                square, memory::desc(), transposed);
   return CpuProduct({.kept = {.x = square, .w = square, .y = transposed}},
                     {.name = "reference",
                      .primitive = dnnl::inner_product_forward(pd),
