@@ -151,7 +151,8 @@ class StepEnd {
   // parameters that all ranks share, until the next step begins. It may return a failure that ends the
   // training instead.
   virtual std::optional<StepFailure> share_state(StateUse, std::int64_t) { return std::nullopt; }
-  // Gives the network this rank's own parameters again, for a visitor that writes.
+  // Gives the network this rank's own parameters again, before a visitor writes. Waits until the network has
+  // them, because the visitor uses another stream.
   virtual void keep_own_parameters() {}
   // Visits this object's state.
   virtual void visit_state(StateVisitor&) {}
