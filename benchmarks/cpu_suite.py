@@ -118,7 +118,7 @@ def compare_steps(case):
         text += f", target {row['target']}"
     if not options.avx2:
         row["turns"] = {name: suite.speeds(results) for name, results in turns.items()}
-        row["any_precision"] = {"target": of_any, **suite.compare_fastest(turns, suite.OWN, without=suite.DIRECT)}
+        row["any_precision"] = {"target": of_any, **suite.compare_fastest(turns)}
         if "ratio" in row["any_precision"]:
             text += f"; fastest precision of each {suite.with_spread(row['any_precision'])}, target {of_any}"
     row["memory_over_plan"] = max((r["resident_peak_bytes"] - r["resident_baseline_bytes"]) / r["planned_bytes"]

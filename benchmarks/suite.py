@@ -160,10 +160,10 @@ def compare(turns):
     return row
 
 
-def compare_fastest(turns, own, without):
-    """Compares the fastest of our ways, whose names begin with `own`, with the peer's fastest way."""
-    ours = [name for name in turns if name.startswith(own) and name != without]
-    peers = {name: results for name, results in turns.items() if not name.startswith(own)}
+def compare_fastest(turns):
+    """Compares the fastest of our ways, whose names begin with OWN, except DIRECT, with the peer's fastest way."""
+    ours = [name for name in turns if name.startswith(OWN) and name != DIRECT]
+    peers = {name: results for name, results in turns.items() if not name.startswith(OWN)}
     if not ours or not peers:
         return {}
     peers = in_all_turns(peers)

@@ -156,12 +156,12 @@ std::vector<std::string> StateSnapshot::save(const std::filesystem::path& path,
   return kept;
 }
 
-std::string load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options) {
+std::string load_state(Network& network, const std::filesystem::path& path, ResetHead reset_head) {
   const SharedTensors shared(network);
-  bool keeps_head = options.reset_head == ResetHead::always;
+  bool keeps_head = reset_head == ResetHead::always;
   WeightsFile file(path, shared.tensors(), keeps_head ? network.head() : "");
   std::string note = keeps_head ? fmt::format("\"{}\" initialised randomly", network.head()) : "";
-  if (options.reset_head == ResetHead::automatic) {
+  if (reset_head == ResetHead::automatic) {
     if (const auto other = other_classes(file, shared.tensors(), network.head())) {
       keeps_head = true;
       note = fmt::format(

@@ -59,14 +59,11 @@ enum class ResetHead {
 inline constexpr std::string_view kResetHeadWords[] = {"false", "true", "auto"};
 constexpr std::span<const std::string_view> words_of(ResetHead) { return kResetHeadWords; }
 
-struct LoadOptions {
-  ResetHead reset_head = ResetHead::never;
-};
-
 // Reads all tensors of the network's state from a WeightsFile. The file's running statistics are used for
 // both training and evaluation. Throws as WeightsFile and its matching() do; on an error nothing has changed.
 // Returns a note, for the line that names the file, if the head keeps its initial parameters; else an empty
 // text.
-std::string load_state(Network& network, const std::filesystem::path& path, const LoadOptions& options = {});
+std::string load_state(Network& network, const std::filesystem::path& path,
+                       ResetHead reset_head = ResetHead::never);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts and ranks as text; numbers, blanks, parts and letter case of text.
+// Counts, ranks and CSV fields as text; numbers, blanks, parts and letter case of text.
 #pragma once
 
 #include <charconv>
@@ -50,6 +50,14 @@ inline std::string lower_case(std::string_view text) {
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return lower;
+}
+
+// A field of a CSV line, quoted where RFC 4180 requires it.
+inline std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted.append(c == '"' ? 2 : 1, c);
+  return quoted + '"';
 }
 
 // Parses the whole text as std::from_chars does, with its base; nullopt for any other text.

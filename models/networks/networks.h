@@ -33,7 +33,7 @@ struct NetworkChoice {
   Stem stem = Stem::automatic;               // resnet18 to resnet50, mobilenet_v2
   bool zero_init_residual = false;           // resnets
   bool sync_batch_norm = false;              // used in planning: NetworkOptions::batch_norm_ranks
-  ResetHead reset_head = ResetHead::never;   // used in loading weights: LoadOptions
+  ResetHead reset_head = ResetHead::never;   // used in loading weights: load_state
   std::vector<std::string> freeze = {};      // used in building the graph: prefixes for Graph::freeze
   double dropout = kOwnDropout;              // not of unet and "layers", which refuse it
   static constexpr double kOwnDropout = -1;  // the value of the network's paper, or none

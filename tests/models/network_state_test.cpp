@@ -98,7 +98,7 @@ TEST_F(NetworkStateTest, AHeadWithOtherClassesIsInitialisedOnRequest) {
   NetworkFixture fresh(other, build, 2), untouched(other, build, 2);
   const std::string refused = error_of_loading(fresh.network(), file_);
   expect_parts(refused, {"fc2.weight", "[5, 128]", "[3, 128]", "model.reset_head"});
-  load_state(fresh.network(), file_, {.reset_head = ResetHead::always});
+  load_state(fresh.network(), file_, ResetHead::always);
   for (const char* name : {"conv1.weight", "bn2.running_var", "fc1.bias"})
     EXPECT_EQ(values_of(fresh.network(), name), values_of(trained.network(), name)) << name;
   for (const char* name : {"fc2.weight", "fc2.bias"})
@@ -115,23 +115,22 @@ TEST_F(NetworkStateTest, AHeadOfOtherLayersIsNotReadOnRequest) {
     return name.starts_with("fc2.") ? "fc2.1." + name.substr(4) : name;
   });
   expect_parts(error_of_loading(fresh.network(), file_), {"fc2.1.weight"});
-  load_state(fresh.network(), file_, {.reset_head = ResetHead::always});
+  load_state(fresh.network(), file_, ResetHead::always);
   EXPECT_EQ(values_of(fresh.network(), "fc1.bias"), values_of(trained.network(), "fc1.bias"));
   EXPECT_EQ(values_of(fresh.network(), "fc2.bias"), values_of(untouched.network(), "fc2.bias"));
 }
 
 TEST_F(NetworkStateTest, AutomaticResetReplacesOnlyAHeadWithOtherClasses) {
-  constexpr LoadOptions kAutomatic{.reset_head = ResetHead::automatic};
   const auto build = [](Graph& graph) { cnn(graph); };
   NetworkFixture trained(kStateInput, build, 1);
   StateSnapshot(trained.network()).save(file_);
   NetworkFixture same(kStateInput, build, 2);
-  EXPECT_EQ(load_state(same.network(), file_, kAutomatic), "");
+  EXPECT_EQ(load_state(same.network(), file_, ResetHead::automatic), "");
   EXPECT_EQ(values_of(same.network(), "fc2.weight"), values_of(trained.network(), "fc2.weight"));
   GraphInput input = kStateInput;
   input.classes = 3;
   NetworkFixture other(input, build, 2), untouched(input, build, 2);
-  const std::string note = load_state(other.network(), file_, kAutomatic);
+  const std::string note = load_state(other.network(), file_, ResetHead::automatic);
   expect_parts(note, {"\"fc2.weight\"", " 5 classes in the file", " 3 in the network"});
   EXPECT_EQ(values_of(other.network(), "fc1.bias"), values_of(trained.network(), "fc1.bias"));
   for (const char* name : {"fc2.weight", "fc2.bias"})
@@ -145,7 +144,7 @@ TEST_F(NetworkStateTest, AutomaticResetRefusesAHeadWithOtherFeatures) {
   GraphInput input = kStateInput;
   input.classes = 3;
   NetworkFixture other(input, [](Graph& graph) { cnn(graph); });
-  EXPECT_THROW(load_state(other.network(), file_, {.reset_head = ResetHead::automatic}), DataError);
+  EXPECT_THROW(load_state(other.network(), file_, ResetHead::automatic), DataError);
 }
 
 TEST_F(NetworkStateTest, OnlyTheLastLayerIsAHead) {
@@ -157,7 +156,7 @@ TEST_F(NetworkStateTest, OnlyTheLastLayerIsAHead) {
   const std::string refused = error_of_loading(other.network(), file_);
   expect_parts(refused, {"\"fc1.weight\""});
   EXPECT_EQ(refused.find("reset_head"), std::string::npos) << refused;
-  EXPECT_THROW(load_state(other.network(), file_, {.reset_head = ResetHead::always}), DataError);
+  EXPECT_THROW(load_state(other.network(), file_, ResetHead::always), DataError);
 }
 
 TEST_F(NetworkStateTest, PrefixesOfWrappersAreRemovedFromNames) {

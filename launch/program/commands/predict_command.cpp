@@ -263,13 +263,7 @@ class Printer {
       flush_or_throw();
   }
   // A file name may contain control characters that a terminal would interpret.
-  static std::string in_csv(const std::string& name) {
-    const std::string text = printable(name);
-    if (text.find_first_of(",\"\n") == std::string::npos) return text;
-    std::string quoted = "\"";
-    for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-    return quoted + '"';
-  }
+  static std::string in_csv(const std::string& name) { return csv_field(printable(name)); }
   // Equivalent JSON without the control characters that nlohmann leaves: DEL and U+0080 to U+009F.
   static std::string without_controls(const std::string& json) {
     std::string escaped;

@@ -53,7 +53,7 @@ TrainingSetup::TrainingSetup(const Config& config, World& world, Communicator& h
   planned_codec_bytes_ = planned_codec_need(config_, registry_, world, network_->memory());
   run_agreed(host, [&] {
     if (host.rank() == 0 && !options.init.empty())
-      told_of_weights_ = load_state(*network_, options.init, {.reset_head = config_.model.reset_head});
+      told_of_weights_ = load_state(*network_, options.init, config_.model.reset_head);
   });
   if (options.trace) timeline_ = std::make_unique<Timeline>();
   connect(world, choice);

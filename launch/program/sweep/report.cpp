@@ -10,6 +10,7 @@
 #include "core/system/wrapped_text.h"
 #include "core/text/enum_words.h"
 #include "core/text/json_text.h"
+#include "core/text/text.h"
 #include "launch/observe/terminal/progress_line.h"
 #include "launch/program/version.h"
 
@@ -20,14 +21,6 @@ using SweepOutcomeJson = nlohmann::ordered_json;
 
 std::string counted_of(std::int64_t count, const char* what) {
   return fmt::format("{} {}{}", thousands(static_cast<double>(count)), what, count == 1 ? "" : "s");
-}
-
-// Quotes a field as RFC 4180 requires.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
-  return quoted + '"';
 }
 
 // Removes the quotes of a TOML string without escapes; returns other values unchanged.
