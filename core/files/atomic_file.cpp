@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,33 @@ fs::path temporary_for(const fs::path& target) {
   return target.parent_path() / fmt::format("{}{}{:016x}",
                                             name.size() > kLongestNameBytes ? ".lockstep" : name,
                                             kPartialMark, number);
+}
+
+// -1 if the folder's file system has no such files. Linux before 6.0 may ignore the umask; a file that others
+// could write is not used.
+int open_unnamed(const fs::path& folder) {
+  const int descriptor = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  struct stat status {};
+  if (descriptor < 0 || (fstat(descriptor, &status) == 0 && (status.st_mode & S_IWOTH) == 0))
+    return descriptor;
+  close(descriptor);
+  return -1;
+}
+
+int create_new(const fs::path& file) {
+  return open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+// False for the error of a file system that does not support the call.
+bool is_disk_error(int error) { return error == EIO || error == ENOSPC || error == EDQUOT; }
+
+void sync_path(const fs::path& path, int flags) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (descriptor < 0) return;
+  const int error = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  if (is_disk_error(error))
+    throw IoError(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(error)));
 }
 
 // True for a link that Linux refuses to follow if fs.protected_symlinks is set. Reading the link bypasses
@@ -69,7 +97,7 @@ fs::path end_of_links(fs::path path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
+AtomicFile::AtomicFile(const fs::path& path, Links links, Durable durable) : path_(path), durable_(durable) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
   if (error) fail(error.value());
@@ -94,10 +122,11 @@ AtomicFile::AtomicFile(const fs::path& path, Links links) : path_(path) {
   }
   target_ = replaces_link ? whole : fs::canonical(whole, error);
   if (error) target_ = end_of_links(whole);  // the file does not exist yet
-  const fs::path temporary = temporary_for(target_);
-  descriptor_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  temporary_ = temporary_for(target_);
+  if (durable_ == Durable::yes) descriptor_ = open_unnamed(target_.parent_path());
+  unnamed_ = descriptor_ >= 0;
+  if (!unnamed_) descriptor_ = create_new(temporary_);
   if (descriptor_ < 0) fail(errno);
-  temporary_ = temporary;
   removed_at_end_.emplace(temporary_);
 }
 
@@ -117,35 +146,51 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   }
 }
 
-void AtomicFile::commit(Durable durable) {
+void AtomicFile::commit() {
   CHECK(descriptor_ >= 0, "{} is already committed", path_.string());
-  if (durable == Durable::yes && !temporary_.empty() && fsync(descriptor_) != 0) fail(errno);
+  if (unnamed_) name_temporary();
+  // fsync() comes after the name, because Btrfs does not sync an unnamed file.
+  if (durable_ == Durable::yes && !temporary_.empty() && fsync(descriptor_) != 0) fail(errno);
   if (close(std::exchange(descriptor_, -1)) != 0) fail(errno);
   if (temporary_.empty()) return;
   if (rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
   removed_at_end_.reset();
   // The new name is durable only after the folder is on disk.
-  if (durable == Durable::yes) sync_folder(target_.parent_path());
+  if (durable_ == Durable::yes) sync_folder(target_.parent_path());
+}
+
+void AtomicFile::name_temporary() {
+  // The system still removes the file of a killed process while this writes the data, unlike during fsync().
+  if (sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE_AND_WAIT) != 0 && is_disk_error(errno))
+    fail(errno);
+  const std::string unnamed = fmt::format("/proc/self/fd/{}", descriptor_);
+  if (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0) return;
+  // Copies a file that the system cannot name, for example because /proc is not mounted.
+  const int named = create_new(temporary_);
+  if (named < 0) fail(errno);
+  off_t at = 0;
+  ssize_t copied = 0;
+  do {
+    copied = sendfile(named, descriptor_, &at, std::size_t{1} << 30);
+  } while (copied > 0 || (copied < 0 && errno == EINTR));
+  const int error = errno;
+  close(std::exchange(descriptor_, named));
+  if (copied < 0) fail(error);
 }
 
 void AtomicFile::fail(int error) const {
   throw IoError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error)));
 }
 
-void sync_folder(const fs::path& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  const int error = fsync(descriptor) == 0 ? 0 : errno;
-  close(descriptor);
-  if (error == EIO || error == ENOSPC || error == EDQUOT)
-    throw IoError(fmt::format("{}: cannot be written: {}", folder.string(), std::strerror(error)));
-}
+void sync_folder(const fs::path& folder) { sync_path(folder, O_DIRECTORY); }
+
+void sync_file(const fs::path& file) { sync_path(file, O_NOFOLLOW | O_NONBLOCK); }
 
 void write_atomically(const fs::path& path, std::string_view text, Links links, Durable durable) {
-  AtomicFile file(path, links);
+  AtomicFile file(path, links, durable);
   file.write(text);
-  file.commit(durable);
+  file.commit();
 }
 
 }  // namespace lockstep

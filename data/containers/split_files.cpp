@@ -2,6 +2,7 @@
 #include "data/containers/split_files.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,6 +16,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text/text.h"
+#include "core/text/units.h"
 #include "data/formats/split_words.h"
 
 namespace lockstep {
@@ -112,6 +114,14 @@ std::string name_of_first_download(std::string_view name) {
   return fmt::format("{}{}", trimmed(name.substr(0, begin)), name.substr(end + 1));
 }
 
+// The first five names, and the number of further ones.
+std::string few_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 5;
+  const std::span<const std::string> named = std::span(names).first(std::min(kNamed, names.size()));
+  const std::size_t more = names.size() - named.size();
+  return fmt::format("{}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
 // Files with the mark in their names, or of shards; and the names of those that are skipped.
 struct MarkedFiles {
   std::vector<fs::path> used;
@@ -156,13 +166,6 @@ struct MarkedFiles {
     }
     std::ranges::sort(skipped);
   }
-
-  std::string names_of_skipped() const {
-    constexpr std::size_t kNamed = 5;
-    const std::span<const std::string> named = std::span(skipped).first(std::min(kNamed, skipped.size()));
-    const std::size_t more = skipped.size() - named.size();
-    return fmt::format("{}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
-  }
 };
 
 }  // namespace
@@ -185,7 +188,7 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
   }
   if (split == Split::train && !all.skipped.empty()) {
     log::info("{}: skipped copies and other files that are not samples: {} (rename a file to use it)",
-              folder.string(), all.names_of_skipped());
+              folder.string(), few_of(all.skipped));
   }
   std::vector<std::vector<fs::path>> found;
   for (const std::vector<std::string>& words : split_words(split, options.test_split)) {
@@ -198,7 +201,7 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
     throw IoError(fmt::format(
         "{}: no files with {} samples{}; expected {}{}", folder.string(),
         split == Split::train ? "training" : "test",
-        all.skipped.empty() ? "" : fmt::format(" (skipped: {})", all.names_of_skipped()), names.expected,
+        all.skipped.empty() ? "" : fmt::format(" (skipped: {})", few_of(all.skipped)), names.expected,
         split == Split::train ? ""
                               : "; set data.test_split to another word, or data.validation_share to test "
                                 "with a part of the training samples"));
@@ -215,6 +218,35 @@ std::vector<fs::path> split_files(const DatasetOptions& options, Split split, co
   }
   warn_of_shards(folder, found.front());
   return found.front();
+}
+
+std::string earlier_copies(const fs::path& packed, const fs::path& current) {
+  const std::string begin = packed.filename().string() + '.';
+  const auto is_hexadecimal = [](std::string_view text) {
+    return number_from<std::uint64_t>(text, 16).has_value();
+  };
+  std::vector<std::string> names;
+  std::size_t bytes = 0;
+  std::error_code error, unknown;
+  fs::directory_iterator entry(packed.parent_path() / ".", error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(begin) || !name.ends_with(kUnpackedSuffix) || name == current.filename().string())
+      continue;
+    // unpacked_file() puts the packed file's size and modification time between them.
+    std::string_view state = std::string_view(name).substr(begin.size());
+    state.remove_suffix(std::min(state.size(), kUnpackedSuffix.size()));
+    const std::vector<std::string_view> parts = split_text(state, '-');
+    if (parts.size() != 2 || !std::ranges::all_of(parts, is_hexadecimal)) continue;
+    if (!entry->is_regular_file(unknown)) continue;
+    const std::uintmax_t size = entry->file_size(unknown);
+    if (!unknown) bytes += static_cast<std::size_t>(size);
+    names.push_back(name);
+  }
+  if (names.empty()) return {};
+  std::ranges::sort(names);
+  return fmt::format("; earlier copies remain ({}, {}): {}; delete them once no training reads them",
+                     counted(names.size(), "file"), in_units(bytes), few_of(names));
 }
 
 void log_test_split(const std::string& path, const std::string& used, const std::string& other,

@@ -52,6 +52,11 @@ struct SplitNames {
 std::vector<std::filesystem::path> split_files(const DatasetOptions& options, Split split,
                                                const SplitNames& names, const LacksLabels& lacks_labels = {});
 
+// The end of a log line: names the files that unpacked_file() made of earlier states of `packed`, beside the
+// copy `current`. Empty if there are none. They are not removed: another process may read them, and on NFS
+// the system does not keep a removed file for readers on other nodes.
+std::string earlier_copies(const std::filesystem::path& packed, const std::filesystem::path& current);
+
 // Logs which of two test splits is used, and that data.test_split sets this. lacking: what the preferred
 // split `other` lacks, such as "labels"; the line is then a warning. Empty: `used` is the preferred split.
 void log_test_split(const std::string& path, const std::string& used, const std::string& other,

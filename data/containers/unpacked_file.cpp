@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/containers/unpacked_file.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -14,6 +17,7 @@
 
 #include "core/error.h"
 #include "core/files/atomic_file.h"
+#include "core/files/crc32c.h"
 #include "core/log.h"
 #include "data/containers/split_files.h"
 #include "data/formats/readable_file.h"
@@ -23,11 +27,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A TFRecord file begins with the length of its first record, whose bytes may be those of gzip. The checksum
+// of the length follows it.
 bool is_packed(const ReadableFile& file) {
-  unsigned char begin[2] = {};
-  if (file.bytes() < sizeof(begin)) return false;
-  file.read(0, begin, sizeof(begin));
-  return begin[0] == 0x1f && begin[1] == 0x8b;
+  char begin[sizeof(std::uint64_t) + sizeof(std::uint32_t)] = {};
+  file.read(0, begin, std::min<std::size_t>(sizeof(begin), file.bytes()));
+  const std::string_view length(begin, sizeof(std::uint64_t));
+  if (!length.starts_with("\x1f\x8b")) return false;
+  std::uint32_t crc = 0;
+  std::memcpy(&crc, begin + length.size(), sizeof(crc));
+  return masked_crc32c(length) != crc;
 }
 
 // Waits until no other process or thread holds a lock on the packed file, and locks it for the lifetime of
@@ -49,52 +58,8 @@ class UnpackingLock {
   int descriptor_;
 };
 
-// A file that gets its name when it is complete: the system removes it if the process is killed before.
-class UnnamedFile {
- public:
-  explicit UnnamedFile(const fs::path& path)
-      : path_(path),
-        descriptor_(open((path.parent_path() / ".").c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666)) {}
-  ~UnnamedFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  UnnamedFile(const UnnamedFile&) = delete;
-  UnnamedFile& operator=(const UnnamedFile&) = delete;
-
-  // False on a file system without such files, for example NFS.
-  bool is_open() const { return descriptor_ >= 0; }
-
-  // Throws IoError, as commit() does.
-  void write(const char* data, std::size_t bytes) {
-    while (bytes > 0) {
-      const ssize_t written = ::write(descriptor_, data, bytes);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail(errno);
-      data += written;
-      bytes -= static_cast<std::size_t>(written);
-    }
-  }
-
-  // Returns false if the system cannot give the file its name.
-  bool commit() {
-    if (fsync(descriptor_) != 0) fail(errno);
-    const std::string unnamed = fmt::format("/proc/self/fd/{}", descriptor_);
-    std::error_code error;
-    return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0 ||
-           fs::is_regular_file(path_, error);  // another process was faster
-  }
-
- private:
-  [[noreturn]] void fail(int error) const {
-    throw IoError(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(error)));
-  }
-
-  fs::path path_;
-  int descriptor_;
-};
-
-template <typename File>
-void unpack_into(File& unpacked, const fs::path& from) {
+void unpack(const fs::path& from, const fs::path& to) {
+  AtomicFile unpacked(to);
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> packed(gzopen(from.c_str(), "rb"), &gzclose);
   if (packed == nullptr) throw IoError(fmt::format("{}: cannot be read", from.string()));
   std::vector<char> piece(std::size_t{1} << 20);
@@ -107,16 +72,7 @@ void unpack_into(File& unpacked, const fs::path& from) {
   if (error == Z_ERRNO) throw Error(exit_code::io, fmt::format("cannot read {}", reason));
   if (error != Z_OK)
     throw DataError(fmt::format("{}: the gzip file is damaged or truncated: {}", from.string(), reason));
-}
-
-void unpack(const fs::path& from, const fs::path& to) {
-  if (UnnamedFile unnamed(to); unnamed.is_open()) {
-    unpack_into(unnamed, from);
-    if (unnamed.commit()) return;
-  }
-  AtomicFile named(to);
-  unpack_into(named, from);
-  named.commit();
+  unpacked.commit();
 }
 
 }  // namespace
@@ -128,7 +84,8 @@ fs::path unpacked_file(const fs::path& path) {
   to += fmt::format(".{:x}-{:x}{}", file.bytes(), file.changed_ns(), kUnpackedSuffix);
   std::error_code error;
   if (fs::is_regular_file(to, error)) return to;
-  log::info("{} is a gzip file: it is unpacked once, to {}", path.string(), to.filename().string());
+  log::info("{} is a gzip file: it is unpacked once, to {}{}", path.string(), to.filename().string(),
+            earlier_copies(path, to));
   const UnpackingLock lock(path);
   if (fs::is_regular_file(to, error)) return to;  // unpacked by another process meanwhile
   try {

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/files/atomic_file.h"
 
+#include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <string>
 #include <thread>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/error.h"
 #include "core/files/file_text.h"
 #include "tests/core/file_size_limit.h"
+#include "tests/failing_call.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -38,19 +43,50 @@ class AtomicFileTest : public testing::Test {
 };
 
 TEST_F(AtomicFileTest, AppearsOnlyAfterCommit) {
-  write_atomically(path_, "old");
-  AtomicFile file(path_);
-  file.write("new ");
-  file.write("and longer");
-  EXPECT_EQ(file_text(path_), "old");
-  file.commit();
-  EXPECT_EQ(file_text(path_), "new and longer");
-  EXPECT_EQ(files(), 1);
+  for (const Durable durable : {Durable::yes, Durable::no}) {
+    write_atomically(path_, "old");
+    AtomicFile file(path_, Links::follow, durable);
+    file.write("new ");
+    file.write("and longer");
+    EXPECT_EQ(file_text(path_), "old");
+    file.commit();
+    EXPECT_EQ(file_text(path_), "new and longer");
+    EXPECT_EQ(files(), 1);
+  }
 }
 
 TEST_F(AtomicFileTest, WithoutCommitNoFileRemains) {
-  { AtomicFile(path_).write("half"); }
+  for (const Durable durable : {Durable::yes, Durable::no})
+    AtomicFile(path_, Links::follow, durable).write("half");
   EXPECT_EQ(files(), 0);
+}
+
+TEST_F(AtomicFileTest, AKilledProcessLeavesNoFile) {
+  const int unnamed = open(folder_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (unnamed < 0) GTEST_SKIP() << "needs a file system with O_TMPFILE";
+  close(unnamed);
+  const auto write_until_killed = [&] {
+    AtomicFile file(path_);
+    file.write("half");
+    std::raise(SIGKILL);
+  };
+  EXPECT_EXIT(write_until_killed(), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EQ(files(), 0);
+}
+
+// The system cannot name such a file where /proc is not mounted.
+TEST_F(AtomicFileTest, WritesWhereAnUnnamedFileCannotBeNamed) {
+  const std::string text(10'000, 'x');
+  bool broken = false;
+  std::string message;
+  std::thread([&] {
+    broken = let_call_fail(SYS_linkat, ENOENT);
+    if (broken) message = message_of<IoError>([&] { write_atomically(path_, text); });
+  }).join();
+  if (!broken) GTEST_SKIP() << "needs seccomp filters";
+  EXPECT_EQ(message, "");
+  EXPECT_EQ(file_text(path_), text);
+  EXPECT_EQ(files(), 1);
 }
 
 // The second writer replaces the first one's file as a whole and never writes into it.
@@ -110,8 +146,9 @@ TEST_F(AtomicFileTest, WritesEveryNameThatTheFileSystemTakes) {
 }
 
 TEST_F(AtomicFileTest, AFailedRenameRemovesTheTemporaryFile) {
-  {
-    AtomicFile file(path_);
+  for (const Durable durable : {Durable::yes, Durable::no}) {
+    fs::remove(path_);
+    AtomicFile file(path_, Links::follow, durable);
     fs::create_directory(path_);  // in place of the file
     expect_io_error(path_, "Is a directory", [&] { file.commit(); });
   }
@@ -162,10 +199,12 @@ TEST_F(AtomicFileTest, WritesIntoAPipeThatHasNoPath) {
 }
 
 TEST_F(AtomicFileTest, HasTheModeOfAnyNewFile) {
-  const mode_t before = umask(027);
-  write_atomically(path_, "");
-  umask(before);
-  EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0640));
+  for (const Durable durable : {Durable::yes, Durable::no}) {
+    const mode_t before = umask(027);
+    write_atomically(path_, "", Links::follow, durable);
+    umask(before);
+    EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0640));
+  }
 }
 
 TEST_F(AtomicFileTest, ReplacesASymbolicLinkOnRequest) {

@@ -83,21 +83,22 @@ TEST(TfRecord, FeaturesMayHaveOtherNames) {
                {"\"kind\"", "image, class, photo, species", "data.tfrecord.label"});
 }
 
+std::int64_t unpacked_files(const TemporaryFolder& folder) {
+  const auto is_unpacked = [](const fs::directory_entry& entry) {
+    return entry.path().extension() == ".lsunpacked";
+  };
+  return std::count_if(fs::directory_iterator(folder.path()), fs::directory_iterator(), is_unpacked);
+}
+
 TEST(TfRecord, GzipFilesAreUnpackedOnce) {
   const TemporaryFolder folder;
-  const auto unpacked = [&] {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder.path()))
-      if (entry.path().extension() == ".lsunpacked") names.push_back(entry.path().filename());
-    return names;
-  };
   const Bytes both = as_bytes(image_example(red_jpeg(10), 1) + image_example(red_jpeg(20), 0));
   folder.write("train.tfrecord.gz", gzip(both));
   for (int i = 0; i < 2; ++i) {
     const auto train = open_tfrecord({.path = folder.path()}, Split::train);
     ASSERT_EQ(train->size(), 2);
     expect_red(*train, 1, 20, 0);
-    EXPECT_EQ(unpacked().size(), 1u);
+    EXPECT_EQ(unpacked_files(folder), 1);
   }
   Bytes damaged = gzip(both);
   damaged.resize(damaged.size() / 2);
@@ -109,6 +110,28 @@ TEST(TfRecord, GzipFilesAreUnpackedOnce) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(open_tfrecord({.path = folder.path()}, Split::train)->size(), 2);
   expect_parts(testing::internal::GetCapturedStderr(), {"train.tfrecord.gz"});
+}
+
+// The first bytes of a gzip file are 1f 8b 08; those of a TFRecord file are the length of its first record.
+TEST(TfRecord, AFileWhoseFirstLengthLooksLikeGzipIsNotUnpacked) {
+  const auto padded = [](std::size_t bytes) {
+    return example(bytes_feature("image", red_jpeg(10)) + number_feature("label", 1) +
+                   bytes_feature("pad", std::string(bytes, 'x')));
+  };
+  constexpr std::size_t kFrame = 8 + 4 + 4, kSomePad = 20'000;
+  const std::size_t beside_pad = padded(kSomePad).size() - kSomePad;
+  for (const std::size_t length : {std::size_t{0x8b1f}, std::size_t{0x88b1f}}) {
+    const std::string first = padded(length + kFrame - beside_pad);
+    ASSERT_EQ(first.size(), length + kFrame);
+    ASSERT_TRUE(first.starts_with("\x1f\x8b"));
+    const TemporaryFolder folder;
+    folder.write("train.tfrecord", as_bytes(first + image_example(red_jpeg(20), 0)));
+    const auto train = open_tfrecord({.path = folder.path()}, Split::train);
+    ASSERT_EQ(train->size(), 2);
+    expect_red(*train, 0, 10, 1);
+    expect_red(*train, 1, 20, 0);
+    EXPECT_EQ(unpacked_files(folder), 0);
+  }
 }
 
 TEST(TfRecord, MissingAndEmptyShardsAndTwoSetsAreReported) {

@@ -72,6 +72,26 @@ TEST(UnpackedFile, AKilledProcessLeavesNothing) {
   EXPECT_EQ(std::distance(files, std::filesystem::directory_iterator()), 1) << "the packed file is not alone";
 }
 
+// Another process may read an earlier copy, perhaps on another node.
+TEST(UnpackedFile, EarlierCopiesAreNamedAndKept) {
+  const TemporaryFolder folder;
+  const char* const others[] = {"train.tar.gz.own.lsunpacked", "train.tar.gz.5-g.lsunpacked",
+                                "train.tar.gz.lsunpacked", "old-train.tar.gz.5-6.lsunpacked"};
+  for (const char* name : others) folder.write(name, Bytes(1));
+  const auto unpack = [&](std::size_t bytes) {
+    folder.write("train.tar.gz", gzip(Bytes(bytes, 7)));
+    return unpacked_file(folder.path() / "train.tar.gz").filename().string();
+  };
+  const std::string earlier = unpack(1000);
+  testing::internal::CaptureStderr();
+  const std::string current = unpack(1'000'000);
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_NE(earlier, current);
+  expect_parts(log, {earlier, "1 file"});
+  for (const char* name : others) EXPECT_EQ(log.find(name), std::string::npos) << log;
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / earlier));
+}
+
 TEST(UnpackedFile, AFailedReadIsNotDamage) {
   const TemporaryFolder folder;
   folder.write("train.tar.gz", gzip(Bytes(1000, 7)));
