@@ -4,9 +4,10 @@
 // for. All work of a training step is ordered by these two. The host blocks only if a CPU stream has no other
 // way to wait.
 //
-// On the CPU a compute stream runs its work inline, on the calling thread. A communication or copy stream is
-// one worker thread with a ring of tasks (no allocation after construction); run() executes the task on the
-// calling thread if the worker is idle. On CUDA both are CUDA streams.
+// On the CPU a compute stream runs its work inline, on the calling thread; large copies use that thread's
+// OpenMP team. A communication or copy stream is one worker thread with a ring of tasks (no allocation after
+// construction); run() executes the task on the calling thread if the worker is idle. On CUDA both are CUDA
+// streams.
 //
 // An exception in a worker's task stops the stream: later tasks are skipped, and synchronize() and every wait
 // for an event recorded on that stream afterwards rethrow it.

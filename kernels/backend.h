@@ -58,7 +58,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // CPU only: the number of threads for the calling thread's kernels.
+  // CPU only: the number of threads for the calling thread's kernels and its compute streams' copies.
   virtual void set_threads(int threads) = 0;
   // GPU only, for measurements: threads per block in kernels that leave the number open. Results do not
   // depend on it. Throws ConfigError if it is not a multiple of a warp or is too large.

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include <omp.h>
+
 #include "core/backend_factories.h"
 #include "core/error.h"
 #include "core/system/backtrace.h"
@@ -92,12 +94,22 @@ const std::shared_ptr<EventState>& state_of(EventBackend& event) {
   return cpu_event->state();
 }
 
-// Compute stream: all work runs immediately on the caller's thread.
+// Compute stream: all work runs immediately on the caller's thread, large copies on its OpenMP team.
 class InlineStream final : public StreamBackend {
  public:
   void enqueue(Task task) override { task(); }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    if (bytes == 0) return;
+    if (bytes < kTeamBytes || omp_get_max_threads() == 1) {
+      std::memcpy(to, from, bytes);
+      return;
+    }
+    // A thread that loses its core delays only its current piece.
+#pragma omp parallel for schedule(dynamic)
+    for (std::size_t begin = 0; begin < bytes; begin += kPieceBytes) {
+      std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
+                  std::min(kPieceBytes, bytes - begin));
+    }
   }
   void record(EventBackend& event) override {
     EventState& state = *state_of(event);
@@ -106,6 +118,11 @@ class InlineStream final : public StreamBackend {
   void wait(EventBackend& event) override { event.synchronize(); }
   void synchronize() override {}
   void* native() override { return nullptr; }
+
+ private:
+  // One thread copies fewer bytes sooner than a team wakes up.
+  static constexpr std::size_t kTeamBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
 };
 
 // Communication and copy streams: one thread and a ring of work allocated once. run() executes its task on

@@ -3,6 +3,7 @@
 // The CPU's streams: compute runs inline; communication and copies run on a worker thread.
 #include "core/stream.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <numeric>
@@ -54,6 +55,19 @@ TEST(ComputeStream, RunsOnTheCallingThreadAtOnce) {
 TEST(ComputeStream, AnExceptionReachesTheCaller) {
   Stream stream(kHost, StreamUse::compute);
   EXPECT_THROW(stream.enqueue([] { throw std::out_of_range("here"); }), std::out_of_range);
+}
+
+// Sizes around those at which several threads copy, from an address that is not aligned.
+TEST(ComputeStream, CopiesExactlyTheBytesOfAnySize) {
+  Stream stream(kHost, StreamUse::compute);
+  std::vector<unsigned char> from(200'001);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(1 + i % 251);
+  for (const std::size_t bytes : {0, 1, 65'535, 65'536, 65'537, 98'304, 98'305, 200'000}) {
+    std::vector<unsigned char> to(from.size()), expected(from.size());
+    std::copy_n(from.begin() + 1, bytes, expected.begin());
+    stream.copy(to.data(), from.data() + 1, bytes);
+    EXPECT_TRUE(to == expected) << bytes << " bytes";
+  }
 }
 
 TEST(Event, IsReadyBeforeItsFirstRecord) {

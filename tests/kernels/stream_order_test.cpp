@@ -2,12 +2,15 @@
 //
 // Functions over flat memory on a stream with a worker: they run in its order, with its threads, beside the
 // compute stream.
+#include <filesystem>
+#include <iterator>
 #include <latch>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
+#include "tests/kernels/kept_threads.h"
 #include "tests/kernels/planned_memory.h"
 
 namespace lockstep {
@@ -95,6 +98,19 @@ TEST(StreamOrder, EachStreamHasItsOwnThreads) {
   const std::string three = identity_on(communication);
   EXPECT_TRUE(three.ends_with(", 3 threads")) << three;
   EXPECT_EQ(cpu_backend().identity(), before) << "the threads of the compute stream must not change";
+}
+
+// The team's threads wait for further work, so they can be counted after the copy.
+TEST(StreamOrder, LargeCopiesOnTheComputeStreamUseItsThreads) {
+  const KeptThreads kept;
+  cpu_backend().set_threads(5);
+  Stream compute(Device{}, StreamUse::compute);
+  const Values from = random_values(kManyElements, "copied");
+  Values to(from.size());
+  compute.copy(to.data(), from.data(), from.size() * sizeof(float));
+  EXPECT_EQ(to, from);
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  EXPECT_GE(std::distance(threads, std::filesystem::directory_iterator()), 5);
 }
 
 }  // namespace

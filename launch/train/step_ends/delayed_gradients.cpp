@@ -24,16 +24,10 @@ void DelayedGradients::exchange(Stream& compute, std::span<BucketMoments> moment
   for (std::size_t i = 0; i < network_.parameters().size(); ++i) buckets_.gradient_ready(i);
 }
 
-// On a CPU all threads copy, not only the stream's.
-void DelayedGradients::copy_values(Stream& compute, const float* from, float* to) {
-  const auto count = static_cast<std::int64_t>(network_.values().size());
-  network_.backend().keep_if_finite(compute, {.count = count, .from = from, .to = to});
-}
-
 // A loss scale divided by the number of ranks turns this rank's share of the mean over all samples into the
 // mean over its own samples.
 void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
-  copy_values(compute, network_.values().data(), reinterpret_cast<float*>(values_.data()));
+  compute.copy(values_.data(), network_.values().data(), network_.values().size_bytes());
   compute.copy(&own()->loss_scale, scale(), sizeof(float));
   network_.backend().scale(
       compute, {.count = 1, .factor = 1 / static_cast<float>(ranks_), .values = &own()->loss_scale});
@@ -42,7 +36,7 @@ void DelayedGradients::look_ahead(Stream& compute, StepSlot slot) {
 
 // Copies the weights, because a skipped step does not.
 void DelayedGradients::restore_parameters(Stream& compute) {
-  copy_values(compute, reinterpret_cast<const float*>(values_.data()), network_.values().data());
+  compute.copy(network_.values().data(), values_.data(), network_.values().size_bytes());
   network_.copy_trained_weights(compute);
 }
 

@@ -84,7 +84,6 @@ class DelayedGradients {
   // Two values each: of the gradients that wait, and the optimizer's during use_late_scale().
   float* scale() const { return reinterpret_cast<float*>(control_.data() + sizeof(StepControl)); }
   std::int32_t* good_steps() const { return reinterpret_cast<std::int32_t*>(scale() + 2); }
-  void copy_values(Stream& compute, const float* from, float* to);
   void judge(Stream& compute);
 
   Network& network_;
