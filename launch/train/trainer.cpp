@@ -215,6 +215,17 @@ void Trainer::fit(std::span<TrainingObserver* const> observers) {
     std::span<TrainingObserver* const>& observers;
   } const reset{observers_};
   observers_ = observers;
+  try {
+    train_epochs();
+  } catch (const Error& error) {
+    // All ranks throw it, so an exchange that the next step would end has all its peers. Without its end the
+    // buckets abandon the job, and MPI may end the rank that prints the error.
+    if (error.agreed()) end_->finish();
+    throw;
+  }
+}
+
+void Trainer::train_epochs() {
   while (!done()) {
     std::optional<EpochRecord> record = train_epoch();
     if (!record) break;

@@ -294,6 +294,7 @@ class Trainer {
   bool evaluates_within() const { return evaluates_within(position_.epoch_step, position_.step); }
   // CPU time of this process so far. With one rank, communication is 0. NCCL's own threads count as compute.
   ProcessorAccount processor_account();
+  void train_epochs();
   // nullopt: an observer stopped the training.
   std::optional<EpochRecord> train_epoch();
   EpochRun begin_run();

@@ -99,11 +99,10 @@ void CrossBarrier::update_next() {
   clock_.before_bucket(
       slot_, number,
       [&] {
-        // Overlaps the wait. On a CPU all threads copy.
-        network_.backend().keep_if_finite(compute,
-                                          {.count = bucket.count(),
-                                           .from = network_.values().data() + bucket.begin,
-                                           .to = reinterpret_cast<float*>(values_.data()) + bucket.begin});
+        // Overlaps the wait.
+        compute.copy(reinterpret_cast<float*>(values_.data()) + bucket.begin,
+                     network_.values().data() + bucket.begin,
+                     static_cast<std::size_t>(bucket.count()) * sizeof(float));
         buckets_.wait_for(compute, number);
       },
       [&] { optimizer_.step_range(compute, number); });

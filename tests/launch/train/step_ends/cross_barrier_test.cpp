@@ -7,9 +7,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "comm/agreement.h"
 #include "comm/codecs/codec.h"
 #include "data/sample_order.h"
 #include "launch/train/trainer.h"
+#include "launch/train/training_observer.h"
 #include "models/network_state.h"
 #include "models/networks/networks.h"
 #include "tests/comm/keeps_its_share.h"
@@ -210,6 +212,33 @@ TEST(CrossBarrier, ResumesWithinARun) {
         EXPECT_TRUE(second.state() == whole.state()) << "stopped after " << stop << ", " << crosses;
       }
     }
+  });
+}
+
+class FullDisk final : public TrainingObserver {
+ public:
+  explicit FullDisk(std::int64_t steps) : steps_(steps) {}
+  void step_done(const StepRecord& record) override { step_ = record.step; }
+  bool goes_on() override {
+    if (step_ == steps_) throw_agreed(IoError("full"));
+    return true;
+  }
+
+ private:
+  std::int64_t steps_, step_ = 0;
+};
+
+// An abandoned job would end by MPI_Abort(), which may end rank 0 before it prints the error.
+TEST(CrossBarrier, AgreedErrorBetweenStepsDoesNotAbandonTheJob) {
+  const Way way;
+  on_ranks_of(way, [&](Communicator& communicator, const Dataset& dataset) {
+    FullDisk disk(kFirstCrossing + 1);
+    {
+      CrossingRank rank(communicator, dataset, way, true);
+      TrainingObserver* const observers[] = {&disk};
+      EXPECT_EQ(message_of<IoError>([&] { rank.trainer().fit(observers); }), "full");
+    }
+    EXPECT_FALSE(communicator.job()->abandoned());
   });
 }
 
