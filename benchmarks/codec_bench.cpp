@@ -77,8 +77,10 @@ class Encoding {
 
   const std::vector<PackedStretch>& stretches() const { return stretches_; }
   // Bytes read and written per element.
-  double encode_bytes() const { return is_cast() ? 6 : 12 + real_bytes() + record_bytes_of_element(); }
-  double decode_bytes() const { return is_cast() ? 6 : 4 + real_bytes() + record_bytes_of_element(); }
+  double encode_bytes() const {
+    return is_cast() ? 6 : 12 + (code() == BlockCode::sign ? kRealBytes : 0) + record_bytes_of_element();
+  }
+  double decode_bytes() const { return is_cast() ? 6 : 4 + kRealBytes + record_bytes_of_element(); }
 
   // Encode or decode elements [place, place + count).
   void encode(std::int64_t place, std::int64_t count) {
@@ -101,10 +103,11 @@ class Encoding {
   }
 
  private:
+  static constexpr double kRealBytes = 1.0 / 8;  // encoding int8 does not read the bits of padding
+
   bool is_cast() const { return name_ == "fp16" || name_ == "bf16"; }
   DType half() const { return name_ == "fp16" ? DType::f16 : DType::bf16; }
   BlockCode code() const { return name_ == "int8" ? BlockCode::int8 : BlockCode::sign; }
-  double real_bytes() const { return code() == BlockCode::sign ? 1.0 / 8 : 0; }
   double record_bytes_of_element() const {
     return static_cast<double>(record_bytes(code())) / static_cast<double>(kBlockElements);
   }
@@ -115,8 +118,7 @@ class Encoding {
     return encoded_.data() + place / kBlockElements * record_bytes(code());
   }
   const std::uint32_t* real_at(std::int64_t place) const {
-    return code() == BlockCode::sign ? reinterpret_cast<const std::uint32_t*>(real_.data()) + place / 32
-                                     : nullptr;
+    return reinterpret_cast<const std::uint32_t*>(real_.data()) + place / 32;
   }
   // Encoded halves begin where the bucket's fp32 values would begin, so that buckets share no cache line.
   void cast(std::int64_t place, std::int64_t count, DType from, const Buffer& source, const Buffer& to) {

@@ -15,7 +15,8 @@
 // the block on average instead of 2 / pi of it. Error feedback would also correct this factor, but only in
 // later steps, and with momentum late gradients make steps unstable.
 //
-// A block with a value that is not finite has a scale that is not finite, and so have all decoded values.
+// A block with a value that is not finite has a scale that is not finite. Its decoded values are not finite
+// either, except padding (BlockSum::real).
 #pragma once
 
 #include <cstddef>
@@ -69,8 +70,8 @@ struct BlockEncode {
   const float* residual = nullptr;    // null: no residual, and the error is not kept
   float* left = nullptr;              // set if residual is; different memory
   const float* loss_scale = nullptr;  // null: 1
-  // sign: one bit per element, 8 words per block. Elements whose bit is 0 are padding: neither sent nor kept.
-  // null: no padding. int8 sends zeros as zeros without it.
+  // One bit per element, 8 words per block; elements whose bit is 0 are padding. null: no padding. sign
+  // neither sends nor keeps padding. int8 does not read the bits: it sends zeros as zeros.
   const std::uint32_t* real = nullptr;
   std::byte* records = nullptr;
   // int8, if step is not null: stochastic rounding with random numbers keyed by key, step, purpose and
@@ -88,7 +89,7 @@ struct BlockSum {
   std::int64_t blocks = 0;
   std::int64_t parts = 1;
   const std::byte* records = nullptr;
-  const std::uint32_t* real = nullptr;  // see BlockEncode; padding becomes 0
+  const std::uint32_t* real = nullptr;  // see BlockEncode; padding becomes 0, whatever the records hold
   float* values = nullptr;
 };
 

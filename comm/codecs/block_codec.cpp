@@ -72,7 +72,6 @@ std::vector<float> real_elements(const Layout& layout, Device device) {
 // One bit per value of the shares: 1 for a gradient, 0 for padding (BlockEncode::real).
 class RealBits {
  public:
-  RealBits() = default;
   RealBits(const CodecContext& context, Device device) {
     std::int64_t words = 0;
     for (const CodecShare& share : context.shares) {
@@ -96,9 +95,8 @@ class RealBits {
     stream.synchronize();
   }
 
-  // The bits from the bucket's block `block` on; null if they are not needed.
+  // The bits from the bucket's block `block` on.
   const std::uint32_t* of(std::size_t bucket, std::int64_t block) const {
-    if (memory_.bytes() == 0) return nullptr;
     return reinterpret_cast<const std::uint32_t*>(memory_.data()) + begin_[bucket] +
            block * (kBlockElements / 32);
   }
@@ -116,13 +114,13 @@ class BlockCodec final : public Codec {
         shares_(context.shares),
         parameters_(context.parameters),
         across_(context.across),
-        parts_(parts_of(shares_, across_.rank(), across_.size())) {
+        parts_(parts_of(shares_, across_.rank(), across_.size())),
+        real_(context, across_.stream().device()) {
     const Device device = across_.stream().device();
     if (is_on(context.choice, kErrorFeedback.name)) {
       residual_.emplace("residual", shares_, parameters_, device);
       sum_residual_.emplace("sum_residual", parts_, parameters_, device);
     }
-    if (code == BlockCode::sign) real_ = RealBits(context, device);
     if (code == BlockCode::int8 && is_on(context.choice, "stochastic")) {
       step_ = Buffer(sizeof(StepDigits), device);
       key_ = key_for(static_cast<std::uint64_t>(across_.rank()), "rounding of int8");
@@ -219,8 +217,8 @@ class BlockCodec final : public Codec {
   std::vector<CodecShare> parts_;  // the parts that this rank sums
   std::optional<Residual> residual_;
   std::optional<Residual> sum_residual_;
-  RealBits real_;  // for sign
-  Buffer step_;    // for stochastic int8: steps so far
+  RealBits real_;
+  Buffer step_;  // for stochastic int8: steps so far
   PhiloxKey key_ = {};
   Buffer sent_;      // records of a share
   Buffer received_;  // records of this rank's part, from every rank

@@ -216,10 +216,12 @@ void encode_sign_blocks(const BlockEncode& a, std::int64_t begin, std::int64_t e
 void sum_int8_blocks(const BlockSum& a, std::int64_t begin, std::int64_t end) {
   return for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
     for (std::int64_t block = begin; block < end; ++block) {
+      float* values = a.values + block * kBlockElements;
       for (std::int64_t part = 0; part < a.parts; ++part) {
         const std::byte* record = a.records + (part * a.blocks + block) * record_bytes(BlockCode::int8);
-        add_int8(record, part == 0, a.values + block * kBlockElements);
+        add_int8(record, part == 0, values);
       }
+      leave_out_padding(words_of_padded(a.real, block * kBlockElements), values);
     }
   });
 }

@@ -2,8 +2,8 @@
 //
 // One warp encodes or decodes a block of 256 elements: lane l holds the elements l, 32 + l, .. in registers,
 // so that the lanes of an access touch adjacent memory. Bytes of memory traffic per element, besides the
-// records: encoding with a residual reads 8 and writes 4, without one reads 4; summing the records of p ranks
-// reads p records and writes 4; keeping reads 4 and writes 4.
+// records and the bits of padding: encoding with a residual reads 8 and writes 4, without one reads 4;
+// summing the records of p ranks reads p records and writes 4; keeping reads 4 and writes 4.
 #include "kernels/codec_functors.h"
 #include "kernels/cuda/codec.h"
 #include "kernels/cuda/element.h"
@@ -172,8 +172,10 @@ __global__ void __launch_bounds__(kBlockThreads) sum_int8_kernel(BlockSum a) {
     }
   }
 #pragma unroll
-  for (int row = 0; row < kBlockRows; ++row)
-    a.values[block * kBlockElements + row * kBlockLanes + lane] = sum.values[row];
+  for (int row = 0; row < kBlockRows; ++row) {
+    a.values[block * kBlockElements + row * kBlockLanes + lane] =
+        is_real(a.real, block, row, lane) ? sum.values[row] : 0.0f;
+  }
 }
 
 __global__ void __launch_bounds__(kBlockThreads) sum_sign_kernel(BlockSum a) {

@@ -129,6 +129,34 @@ TEST_P(CodecKernels, ANonFiniteBlockStaysNonFinite) {
   }
 }
 
+// A NaN in the padding of a gradient would be sent again in the next step.
+TEST_P(CodecKernels, PaddingOfANonFiniteBlockIsZero) {
+  CodecBlocks blocks(GetParam(), 3, "values");
+  blocks.values[kBlockElements + 200] = std::numeric_limits<float>::quiet_NaN();
+  blocks.real[11] = 0x00ff00ffu;  // of block 1
+  BlockEncode encode = blocks.encode();
+  encode.real = blocks.real.data();
+  backend_.encode_blocks(stream_, encode);
+  for (const std::int64_t parts : {1, 2}) {
+    std::vector<std::byte> records;
+    for (std::int64_t part = 0; part < parts; ++part)
+      records.insert(records.end(), blocks.records.begin(), blocks.records.end());
+    Values values(blocks.values.size(), 99.0f);
+    BlockSum sum = blocks.sum(values);
+    sum.parts = parts;
+    sum.records = records.data();
+    sum.real = blocks.real.data();
+    backend_.sum_blocks(stream_, sum);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (((blocks.real[i / 32] >> (i % 32)) & 1u) != 0) {
+        ASSERT_EQ(std::isfinite(values[i]), i / kBlockElements != 1) << i << " of " << parts << " parts";
+      } else {
+        ASSERT_EQ(values[i], 0) << i << " of " << parts << " parts";
+      }
+    }
+  }
+}
+
 TEST_P(CodecKernels, ZerosAreSentAsZeros) {
   CodecBlocks blocks(GetParam(), 2, "values");
   std::ranges::fill(blocks.values, 0.0f);
