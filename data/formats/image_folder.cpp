@@ -159,10 +159,9 @@ class ImageFolder final : public ImageFiles {
   std::optional<std::int32_t> label(std::int64_t index) const override { return names_.label(index); }
   std::vector<std::int64_t> class_counts() const override { return names_.class_counts(); }
   std::vector<std::string> class_names() const override { return names_.classes(); }
-  // A hash of the last folder and the file name, independent of the dataset's path.
+  // A hash of the path below the folder of the split, independent of the dataset's path.
   std::uint64_t key(std::int64_t index) const override {
-    const std::filesystem::path path = names_.path(index);
-    const std::string name = (path.parent_path().filename() / path.filename()).string();
+    const std::string name = names_.path_in_split(index);
     return XXH3_64bits(name.data(), name.size());
   }
 

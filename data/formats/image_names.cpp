@@ -328,11 +328,15 @@ std::int32_t ImageNames::label(std::int64_t index) const {
                                    class_ends_.begin());
 }
 
-std::string ImageNames::path(std::int64_t index) const {
+std::string ImageNames::path_in_split(std::int64_t index) const {
   const auto at = static_cast<std::size_t>(index);
   const std::size_t begin = at == 0 ? 0 : ends_[at - 1];
-  return fmt::format("{}/{}/{}", folder_.native(), classes_[static_cast<std::size_t>(label(index))],
+  return fmt::format("{}/{}", classes_[static_cast<std::size_t>(label(index))],
                      std::string_view(names_).substr(begin, ends_[at] - begin));
+}
+
+std::string ImageNames::path(std::int64_t index) const {
+  return fmt::format("{}/{}", folder_.native(), path_in_split(index));
 }
 
 std::uint64_t ImageNames::hash() const {

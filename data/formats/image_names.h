@@ -50,6 +50,8 @@ class ImageNames {
   // Images of each class.
   std::vector<std::int64_t> class_counts() const;
   std::int32_t label(std::int64_t index) const;
+  // The path below the folder of the split: CLASS/.../FILE.
+  std::string path_in_split(std::int64_t index) const;
   std::string path(std::int64_t index) const;
   // At most 256 images of train/, including the first, for either split; common_shape() reads their headers.
   // From at most 32 classes, evenly spaced.

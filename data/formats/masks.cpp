@@ -198,7 +198,7 @@ class Masks final : public Wrapped {
     return pairs_.masks[static_cast<std::size_t>(index)];
   }
 
-  // Throws DataError if mask and image, as shown, differ in size.
+  // Throws DataError if mask and image, as shown, differ in size, and for a mask that is too large.
   MaskFile open_mask(std::int64_t index, const ImageShape& image) const {
     const std::string& name = mask_of(index);
     MaskFile mask;
@@ -212,6 +212,7 @@ class Masks final : public Wrapped {
       throw DataError(fmt::format(
           "{}: the mask is {} pixels wide and {} high, its image {} wide and {} high; they must be equal",
           name, mask.shown.width, mask.shown.height, image.width, image.height));
+    if (mask.stored.bytes() > kMostImageBytes) throw too_large(name, mask.stored);
     return mask;
   }
 

@@ -145,7 +145,9 @@ SplitArrays arrays_of(const std::vector<Hdf5File>& files, const ArrayRequest& re
       if (!some_labels) some_labels = found_labels;
     }
   }
-  if (!some_images) throw Hdf5Error(describe_missing(files, images, request));
+  if (!some_images)
+    throw Hdf5Error(describe_missing(files, images, request) +
+                    (request.shared ? "; if the file has no test samples, set data.validation_share" : ""));
   if (!some_labels) throw Hdf5NoLabels(describe_missing(files, labels, request));
   if (!request.shared) return {.images = *some_images, .labels = *some_labels};
   throw Hdf5Error(

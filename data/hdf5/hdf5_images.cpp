@@ -42,7 +42,7 @@ constexpr std::chrono::seconds kLongestOpening{600};
 struct Hdf5Files {
   std::vector<fs::path> paths;
   std::vector<std::string> words, others;  // of this split, and of the other splits
-  bool shared = false;                     // the files also hold other splits
+  bool shared = false;                     // the files may also hold other splits
 };
 
 // Reads a split through its own lockstep-hdf5 process, for one thread at a time.
@@ -243,16 +243,14 @@ bool is_hdf5_name(const fs::path& path) {
   return std::ranges::count(kHdf5Endings, lower_case(path.extension().string())) > 0;
 }
 
-// The path itself if it is a file, else the only HDF5 file of the folder, apart from hidden ones; empty if
-// there is not exactly one.
-std::vector<fs::path> shared_file(const fs::path& path) {
+// The only HDF5 file of the folder, apart from hidden ones; empty if there is not exactly one.
+fs::path only_file_in(const fs::path& folder) {
   std::error_code error;
-  if (fs::is_regular_file(path, error)) return {path};
   std::vector<fs::path> found;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
     if (is_hdf5_name(entry->path()) && !is_of_a_system(entry->path().filename().string()))
       found.push_back(entry->path());
-  return found.size() == 1 ? found : std::vector<fs::path>();
+  return found.size() == 1 ? found.front() : fs::path();
 }
 
 Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
@@ -263,10 +261,16 @@ Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
          split_words(each, each == split ? options.test_split : "auto"))
       words.insert(words.end(), group.begin(), group.end());
   }
-  files.paths = shared_file(options.path);
-  files.shared = !files.paths.empty() && !has_word(files.paths[0].stem().string(), files.words) &&
-                 !has_word(files.paths[0].stem().string(), files.others);
-  if (files.shared) return files;
+  std::error_code unknown;
+  const bool is_file = fs::is_regular_file(options.path, unknown);
+  const fs::path only = is_file ? fs::path(options.path) : only_file_in(options.path);
+  const bool is_named = has_word(only.stem().string(), files.words);
+  const bool is_named_for_others = has_word(only.stem().string(), files.others);
+  if (is_file || (!only.empty() && !is_named && !is_named_for_others)) {
+    files.paths = {only};
+    files.shared = !is_named || is_named_for_others;
+    return files;
+  }
   constexpr std::string_view kExpected =
       "train.h5 and test.h5, or val.h5 (or .hdf5), or one file with arrays of both";
   const auto lacks_labels = [&](const std::vector<fs::path>& paths) {
@@ -281,6 +285,18 @@ Hdf5Files hdf5_files_of(const DatasetOptions& options, Split split) {
   files.paths = split_files(options, split, {.mark = ".h", .expected = kExpected, .endings = kHdf5Endings},
                             lacks_labels);
   return files;
+}
+
+// Throws ConfigError for a name without {split}, which is one array for both splits of a file.
+void require_split_in_names(const Hdf5Options& options, const std::string& file) {
+  for (const auto& [key, name] :
+       {std::pair("data.hdf5.images", options.images), std::pair("data.hdf5.labels", options.labels)}) {
+    if (name == "auto" || name.find("{split}") != std::string::npos) continue;
+    throw ConfigError(fmt::format(
+        "{}: {} = \"{}\" would be used for training and for testing; put {{split}} into the name, "
+        "or set data.validation_share to test with a part of the training samples",
+        file, key, name));
+  }
 }
 
 // Logs the word of the test images if the file has images of several.
@@ -313,6 +329,7 @@ std::unique_ptr<Dataset> open_hdf5(const DatasetOptions& options, Split split) {
   if (split == Split::train) return std::make_unique<Hdf5Images>(std::move(train), 0);
   const std::int64_t classes = classes_of(*train);
   std::unique_ptr<Hdf5Reader> test = reader_of(options, Split::test);
+  if (test->path() == train->path()) require_split_in_names(options.hdf5, test->path());
   if (test->shape() != train->shape()) {
     throw DataError(
         fmt::format("{}: its images differ in size from those in {}", test->path(), train->path()));

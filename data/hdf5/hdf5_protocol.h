@@ -8,9 +8,9 @@
 //   lockstep-hdf5 WORDS OTHERS SHARED IMAGES LABELS FILE...
 //
 // WORDS: words of the wanted split ("train,training"); OTHERS: words of the other splits. SHARED: 1 if the
-// files hold several splits, so that an array's name must contain a word of its split; 0 if they hold only
-// this one. IMAGES and LABELS: names of arrays, in which {split} is replaced by a word, or "auto". The arrays
-// of the first of WORDS that has both are used. They may be in two files.
+// files may hold several splits, so that an array's name must contain a word of its split; 0 if they hold
+// only this one. IMAGES and LABELS: names of arrays, in which {split} is replaced by a word, or "auto". The
+// arrays of the first of WORDS that has both are used. They may be in two files.
 //
 // Every answer begins with an Hdf5Answer. The first is sent at once: for files that can be read, Hdf5Facts
 // and a label (int32) for each sample follow. Then the program answers each sample index (int64) with its

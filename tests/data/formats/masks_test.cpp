@@ -233,6 +233,18 @@ TEST_F(MaskFolder, ResizingTakesTheNearestPixelOfTheMask) {
                {"data.random_resized_crop"});
 }
 
+// Memory for its pixels would be more than the host has.
+TEST_F(MaskFolder, AHeaderOfAHugeMaskIsRefused) {
+  for (const char* kind : {"images", "masks"})
+    folder_.write(fmt::format("train/{}/3.png", kind), huge_png(8));
+  DatasetOptions resized = options();
+  resized.resize.size = 64;
+  const auto train = open_dataset(resized, Split::train);
+  MaskBytes mask(64 * 64);
+  expect_parts(message_of<DataError>([&] { train->read_mask(3, mask); }),
+               {"train/masks/3.png", std::to_string(kMostImageBytes)});
+}
+
 // The job ends, as without resizing: the disk may be at fault, and all of its images be missing.
 TEST_F(MaskFolder, AnImageThatCannotBeReadIsNoDamagedImage) {
   for (const std::int64_t size : {0, 6}) {

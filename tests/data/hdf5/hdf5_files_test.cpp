@@ -62,6 +62,50 @@ TEST(Hdf5, TestFilesWithoutLabelsArePassedOver) {
   }
 }
 
+TEST(Hdf5, AFileOfTrainingSamplesMayBeNamedByItsPath) {
+  const TemporaryFolder folder;
+  write_train(folder);
+  DatasetOptions options = options_of(folder);
+  options.path = folder.path() / "train.h5";
+  expect_all(*open_dataset(options, Split::train));
+  expect_parts(message_of<DataError>([&] { open_dataset(options, Split::test); }),
+               {"train.h5", "images, labels", "data.validation_share"});
+  DatasetOptions named = options;
+  named.hdf5 = {.images = "images", .labels = "labels"};
+  expect_parts(message_of<ConfigError>([&] { open_dataset(named, Split::test); }),
+               {"train.h5", "data.hdf5.images", "{split}", "data.validation_share"});
+  options.validation_share = 0.5;
+  const std::int64_t train = open_dataset(options, Split::train)->size();
+  const std::int64_t test = open_dataset(options, Split::test)->size();
+  EXPECT_GT(train, 0);
+  EXPECT_GT(test, 0);
+  EXPECT_EQ(train + test, kImages);
+}
+
+TEST(Hdf5, AFileOfBothSplitsMayBeNamedByItsPath) {
+  const TemporaryFolder folder;
+  const std::vector<std::int64_t> labels = {0, 1};
+  {
+    const Hdf5Writer file(folder.path() / "digits_train_test.h5");
+    file.put("X_train", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 1));
+    file.put("y_train", {2}, H5T_NATIVE_INT64, labels);
+    file.put("X_test", {2, 3, 5}, H5T_NATIVE_UINT8, Bytes(30, 2));
+    file.put("y_test", {2}, H5T_NATIVE_INT64, labels);
+  }
+  write_two(folder, "train_test.h5", H5T_NATIVE_UINT8, Bytes(30, 9));
+  DatasetOptions options = options_of(folder);
+  options.path = folder.path() / "digits_train_test.h5";
+  for (const Split split : {Split::train, Split::test}) {
+    Bytes image(15);
+    open_dataset(options, split)->read(1, image);
+    EXPECT_EQ(image, Bytes(15, split == Split::train ? std::uint8_t{1} : std::uint8_t{2}));
+  }
+  // Arrays whose names contain no split are not used for both.
+  options.path = folder.path() / "train_test.h5";
+  expect_parts(message_of<DataError>([&] { open_dataset(options, Split::test); }),
+               {"train_test.h5", "images, labels", "data.hdf5.images"});
+}
+
 TEST(Hdf5, FilesWithOtherEndingsAreNotUsed) {
   const TemporaryFolder folder;
   for (const char* name : {"cells.Human_Train.H5", "val.h5"})  // ".Human" begins like an ending

@@ -25,6 +25,15 @@ inline void append_chunk(Bytes& to, const std::string& name, const Bytes& data) 
               static_cast<std::uint32_t>(crc32(0, checked.data(), static_cast<unsigned>(checked.size()))));
 }
 
+// The first bytes of a grayscale PNG file that claims 2^20 x 2^20 pixels, of this many bits each.
+inline Bytes huge_png(std::uint8_t bits) {
+  Bytes png = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'}, header;
+  for (const std::uint32_t side : {1u << 20, 1u << 20}) append_word(header, side);
+  header.insert(header.end(), {bits, 0, 0, 0, 0});
+  append_chunk(png, "IHDR", header);
+  return png;
+}
+
 // Inserts a chunk after the first one.
 inline void insert_chunk(Bytes& png, const std::string& name, const Bytes& data) {
   Bytes chunk;

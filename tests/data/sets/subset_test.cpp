@@ -94,5 +94,19 @@ TEST(Subset, ImagesOfAFolderAreChosenByTheirNames) {
   for (const std::uint64_t key : before) EXPECT_TRUE(after.contains(key));
 }
 
+// As frames of videos: train/CLASS/VIDEO/frames/0.jpg.
+TEST(Subset, ImagesOfOneNameInNestedFoldersAreOnBothSides) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 60; ++i)
+    folder.write(fmt::format("train/a/v{:02}/frames/0.jpg", i), flat_jpeg({1, 2, 3}));
+  const DatasetOptions options{
+      .format = "image_folder", .path = folder.path(), .validation_share = 0.5, .synthetic = {}};
+  for (const Split split : {Split::train, Split::test}) {
+    const std::int64_t size = open_dataset(options, split)->size();
+    EXPECT_GE(size, 15);
+    EXPECT_LE(size, 45);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
