@@ -100,24 +100,30 @@ std::vector<CollectiveRecord> read_slots(const LogMemory& memory) {
   return records;
 }
 
-std::optional<CollectiveLogFile> read_collective_log(int descriptor) {
+// Does not map the file: reading a mapping raises SIGBUS if the file is shortened meanwhile, or if it has a
+// hole and memory is full. For root, another user may have made such a file.
+std::optional<CollectiveLogFile> read_collective_log(int descriptor, std::uint32_t user) {
   struct stat status = {};
-  if (fstat(descriptor, &status) != 0 || static_cast<std::size_t>(status.st_size) != sizeof(LogMemory))
+  if (fstat(descriptor, &status) != 0 || status.st_uid != user ||
+      static_cast<std::size_t>(status.st_size) != sizeof(LogMemory))
     return std::nullopt;
-  void* mapped = mmap(nullptr, sizeof(LogMemory), PROT_READ, MAP_SHARED, descriptor, 0);
-  if (mapped == MAP_FAILED) return std::nullopt;
-  const auto& memory = *static_cast<const LogMemory*>(mapped);
-  std::optional<CollectiveLogFile> file;
-  if (memory.magic == kMagic) {
-    const char* name = memory.communicator.data();
-    file = CollectiveLogFile{.communicator = std::string(name, strnlen(name, memory.communicator.size())),
-                             .rank = memory.rank,
-                             .size = memory.size,
-                             .process = memory.process,
-                             .records = read_slots(memory)};
-  }
-  munmap(mapped, sizeof(LogMemory));
-  return file;
+  const auto before = std::make_unique<LogMemory>(), memory = std::make_unique<LogMemory>();
+  for (LogMemory* copy : {before.get(), memory.get()})
+    if (pread(descriptor, copy, sizeof(LogMemory), 0) != static_cast<ssize_t>(sizeof(LogMemory)))
+      return std::nullopt;
+  if (memory->magic != kMagic) return std::nullopt;
+  const auto equal = [](const void* one, const void* other) {
+    return std::memcmp(one, other, sizeof(Slot)) == 0;
+  };
+  // Drops the records that were written meanwhile.
+  for (std::size_t i = 0; i < CollectiveLog::kRecords; ++i)
+    if (!equal(&before->slots[i], &memory->slots[i])) memory->slots[i].sequence = 0;
+  const char* name = memory->communicator.data();
+  return CollectiveLogFile{.communicator = std::string(name, strnlen(name, memory->communicator.size())),
+                           .rank = memory->rank,
+                           .size = memory->size,
+                           .process = memory->process,
+                           .records = read_slots(*memory)};
 }
 
 }  // namespace
@@ -128,7 +134,7 @@ void remove_abandoned_logs(std::chrono::seconds older_than, const std::filesyste
     if (!entry.path().filename().string().starts_with(kFilePrefix)) continue;
     const int descriptor = open_if_abandoned(entry.path());
     if (descriptor < 0) continue;
-    if (const auto log = read_collective_log(descriptor)) {
+    if (const auto log = read_collective_log(descriptor, geteuid())) {
       const std::int64_t last_ns = log->records.empty() ? 0 : log->records.back().moments.enqueued_ns;
       if (std::chrono::nanoseconds(now_ns() - last_ns) >= older_than) unlink(entry.path().c_str());
     }
@@ -228,10 +234,10 @@ std::optional<CollectiveRecord> CollectiveLog::find_record(std::uint64_t sequenc
 
 std::vector<CollectiveRecord> CollectiveLog::read() const { return read_slots(*memory_); }
 
-std::optional<CollectiveLogFile> read_collective_log(const std::filesystem::path& path) {
+std::optional<CollectiveLogFile> read_collective_log(const std::filesystem::path& path, std::uint32_t user) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) throw IoError(fmt::format("{}: {}", path.string(), system_words()));
-  auto file = read_collective_log(descriptor);
+  auto file = read_collective_log(descriptor, user);
   close(descriptor);
   return file;
 }

@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include <unistd.h>
+
 #include "comm/collective.h"
 #include "core/system/last_words.h"
 
@@ -94,7 +96,9 @@ struct CollectiveLogFile {
   int process = 0;
   std::vector<CollectiveRecord> records;  // oldest first
 };
-// Empty if the file is not a log of this version. Throws IoError if it cannot be opened.
-std::optional<CollectiveLogFile> read_collective_log(const std::filesystem::path& path);
+// Empty if the file is not a log of this version, or another user than `user` owns it. Throws IoError if it
+// cannot be opened.
+std::optional<CollectiveLogFile> read_collective_log(const std::filesystem::path& path,
+                                                     std::uint32_t user = geteuid());
 
 }  // namespace lockstep

@@ -53,7 +53,7 @@ class JobState {
   bool watched() const { return watched_; }
   // Reports a wait; nullopt: it has ended. waiter: identifies it.
   void set_overdue(std::optional<OverdueWait> wait, const void* waiter);
-  // The one that was reported first.
+  // The first reported wait that has not ended; nullopt: none.
   std::optional<OverdueWait> overdue() const;
 
   // The logs of this process's communicators, for the watchdog. Remove a log before it ends.

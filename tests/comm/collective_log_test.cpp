@@ -250,6 +250,22 @@ TEST(CollectiveLog, AnotherFileIsNotReadAsALog) {
   EXPECT_FALSE(read_collective_log(path)) << "a file of the size of a log";
 }
 
+TEST(CollectiveLog, LogOfAnotherUserIsNeitherReadNorRemoved) {
+  const auto self = make_self_communicator();
+  if (self->log().path().empty()) GTEST_SKIP() << "no room in /dev/shm";
+  const TemporaryFolder folder("others_log");
+  const std::filesystem::path path = folder.path() / "lockstep.others";
+  std::filesystem::copy_file(self->log().path(), path);
+  EXPECT_TRUE(read_collective_log(path));
+  constexpr uid_t kOther = 65534;
+  if (chown(path.c_str(), kOther, kOther) != 0)
+    GTEST_SKIP() << "this user may not give a file to another user";
+  EXPECT_FALSE(read_collective_log(path));
+  EXPECT_TRUE(read_collective_log(path, kOther));
+  remove_abandoned_logs(std::chrono::seconds(-1), folder.path());
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
 struct RankCall {
   int rank;
   Collective call;

@@ -2,13 +2,13 @@
 #include "launch/observe/jobs/seen_ranks.h"
 
 #include <algorithm>
+#include <cstring>
 #include <system_error>
 #include <tuple>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,17 +30,23 @@ struct RankReading {
   std::optional<RankProgress> progress;
 };
 
+// Does not map the file, which may be another user's: see read_collective_log(). Two equal copies in a row
+// are one state of the file.
 RankReading read_rank_file(int descriptor) {
-  RankReading reading;
-  void* mapped = mmap(nullptr, sizeof(RankFile), PROT_READ, MAP_SHARED, descriptor, 0);
-  if (mapped == MAP_FAILED) return reading;
-  const auto& file = *static_cast<const RankFile*>(mapped);
-  if (file.magic.load(std::memory_order_acquire) == RankFile::kMagic && file.version == kRankStateVersion) {
-    reading.identity = file.identity.look();
-    reading.progress = file.progress.look();
+  constexpr int kAttempts = 100;
+  RankFile file{}, again{};
+  const auto copy = [descriptor](RankFile& to) {
+    return pread(descriptor, &to, sizeof(RankFile), 0) == static_cast<ssize_t>(sizeof(RankFile));
+  };
+  const auto equal = [](const void* one, const void* other) {
+    return std::memcmp(one, other, sizeof(RankFile)) == 0;
+  };
+  for (int attempt = 0; attempt < kAttempts && copy(file) && copy(again); ++attempt) {
+    if (!equal(&file, &again)) continue;
+    if (file.magic != RankFile::kMagic || file.version != kRankStateVersion) return {};
+    return {.identity = file.identity.look(), .progress = file.progress.look()};
   }
-  munmap(mapped, sizeof(RankFile));
-  return reading;
+  return {};
 }
 
 // The rank's process, even a dead one; empty if it does not exist or its number was reused.
@@ -66,17 +72,18 @@ bool is_removed(int descriptor) {
   return fstat(descriptor, &status) == 0 && status.st_nlink == 0;
 }
 
-// Reads the records of its communicators, which are in the same folder. Records from before the rank began
-// are those of an earlier process with its number. Collectives on GPUs are not visible to the host, unless
-// comm.kernel_times is set.
-std::optional<CollectiveWait> wait_of(const RankIdentity& identity, std::int64_t now) {
+// Reads the records of its communicators, which are in the same folder and of the same user. Records from
+// before the rank began are those of an earlier process with its number. Collectives on GPUs are not visible
+// to the host, unless comm.kernel_times is set.
+std::optional<CollectiveWait> wait_of(const SeenRank& rank, std::int64_t now) {
+  const RankIdentity& identity = rank.identity;
   std::optional<CollectiveWait> longest;
   const std::string prefix = fmt::format("lockstep.{}.", identity.process);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(kRankFolder, ignored)) {
     if (!entry.path().filename().string().starts_with(prefix) || !entry.is_regular_file(ignored)) continue;
     try {
-      const auto log = read_collective_log(entry.path());
+      const auto log = read_collective_log(entry.path(), rank.user);
       if (!log || log->process != identity.process) continue;
       for (const CollectiveRecord& record : log->records) {
         if (record.moments.started_ns <= identity.since_ns || record.moments.finished_ns != 0) continue;
@@ -124,8 +131,7 @@ std::vector<SeenRank> see_ranks(const fs::path& folder, const std::string& job, 
     rank.life = life_of(descriptor, rank.process);
     if (rank.life == RankLife::died && is_removed(descriptor)) return;  // it ended in order meanwhile
     if (rank.life == RankLife::died) rank.process.reset();
-    if (rank.process && rank.progress.quiet_seconds(now) > kWaitWorthTelling)
-      rank.waits = wait_of(rank.identity, now);
+    if (rank.process && rank.progress.quiet_seconds(now) > kWaitWorthTelling) rank.waits = wait_of(rank, now);
     ranks.push_back(std::move(rank));
   });
   std::ranges::sort(ranks, {}, [](const SeenRank& rank) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ranks of this machine that publish their state (ShownRank), read by another process. Reading does not
-// affect them: it maps their files read-only and reads /proc.
+// affect them: it reads their files and /proc.
 #pragma once
 
 #include <chrono>

@@ -5,15 +5,20 @@
 
 #include <array>
 #include <csignal>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -232,6 +237,48 @@ TEST_F(ShownRanks, ShowTheWaitsThatBeganAfterThem) {
   ASSERT_TRUE(waits());
   EXPECT_EQ(waits()->what, describe(Collective{.sequence = 2}));
   EXPECT_GE(waits()->seconds, 5);
+}
+
+// Any user may create a file with the name of a log. Root sees the ranks of all users, with their waits.
+TEST_F(ShownRanks, ShowOnlyTheWaitsInLogsOfTheirUser) {
+  const auto rank = [&] { return see_ranks(folder_.path(), "", now_ns() + 5'000'000'000).at(0); };
+  ShownRank shown(identity_of(0), folder_.path());
+  CollectiveLog log("world", 0, 2);
+  log.begin({.sequence = 1});
+  log.started(1);
+  ASSERT_TRUE(rank().waits);
+  EXPECT_EQ(rank().user, geteuid());
+  constexpr uid_t kOther = 65534;
+  if (chown(log.path().c_str(), kOther, kOther) != 0)
+    GTEST_SKIP() << "this user may not give a file to another user";
+  EXPECT_FALSE(rank().waits);
+  ASSERT_EQ(chown(shown.path().c_str(), kOther, kOther), 0);
+  EXPECT_TRUE(rank().waits);
+  EXPECT_EQ(rank().user, kOther);
+}
+
+// In a full /dev/shm a mapping of the file would raise SIGBUS.
+TEST_F(ShownRanks, FileWithAHoleDoesNotEndItsReader) {
+  constexpr int kMayNotMount = 77;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("none", folder_.path().c_str(), "tmpfs", 0, "size=64k") != 0)
+      _exit(kMayNotMount);
+    const fs::path hole = folder_.path() / "lockstep-rank.0.hole.0";
+    std::ofstream(hole).close();
+    std::error_code error;
+    fs::resize_file(hole, sizeof(RankFile), error);
+    std::ofstream(folder_.path() / "filler") << std::string(std::size_t{1} << 20, 'x');
+    _exit(!error && seen().empty() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kMayNotMount)
+    GTEST_SKIP() << "this user may not mount a file system";
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(ShownRanks, UnrelatedFilesAreNeitherReadNorRemoved) {
