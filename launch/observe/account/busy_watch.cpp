@@ -33,6 +33,7 @@ void add(StepLine& all, const StepLine& line) {
   all.loader_seconds += line.loader_seconds;
   all.evaluation_seconds += line.evaluation_seconds;
   all.telling_seconds += line.telling_seconds;
+  all.saving_seconds += line.saving_seconds;
   all.busy = busy_share(all.account, all.without_core_seconds);
 }
 

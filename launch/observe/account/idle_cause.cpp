@@ -113,23 +113,34 @@ class IdleTime {
 
   // The fixed cost of a step, which does not depend on the batch size.
   IdleCause small_work() const {
-    const double between = line_.account[Phase::idle] + line_.account[Phase::rest] - line_.telling_seconds;
+    const double between = line_.account[Phase::idle] + line_.account[Phase::rest] - line_.telling_seconds -
+                           line_.saving_seconds;
     IdleCause cause = lost("small_work", std::max(0.0, between), "between kernels");
     if (context_.on_gpu && !context_.records_steps) set(cause, "train.cuda_graph", "true");
     return cause;  // without a change: larger_batch() adds it
   }
 
-  // Evaluations and writing of reports, during which the device does not train.
+  // Evaluations, checkpoints and writing of reports, during which the device does not train.
   IdleCause monitoring() const {
-    const bool evaluates = line_.evaluation_seconds > line_.telling_seconds;
-    IdleCause cause = lost(
-        "monitoring", line_.evaluation_seconds + line_.telling_seconds,
-        evaluates ? "for evaluations within the epoch" : "for writing steps.jsonl and TensorBoard events");
+    const double evaluating = line_.evaluation_seconds, telling = line_.telling_seconds,
+                 saving = line_.saving_seconds;
+    const bool evaluates = evaluating > std::max(telling, saving), saves = !evaluates && saving > telling;
+    IdleCause cause = lost("monitoring", evaluating + telling + saving,
+                           evaluates ? "for evaluations within the epoch"
+                           : saves   ? "for checkpoints"
+                                     : "for writing steps.jsonl and TensorBoard events");
     const std::int64_t factor = factor_for(cause.lost_seconds);
     if (evaluates) {
       set(cause, "run.metrics_every", std::to_string(factor * context_.metrics_every));
-    } else {
+    } else if (!saves) {
       set(cause, "run.log_every", std::to_string(factor * context_.log_every));
+    } else if (context_.checkpoint_every > 0) {
+      set(cause, "run.checkpoint_every", std::to_string(factor * context_.checkpoint_every));
+    } else if (context_.checkpoint_minutes > 0) {
+      set(cause, "run.checkpoint_minutes",
+          fmt::format("{:g}", static_cast<double>(factor) * context_.checkpoint_minutes));
+    } else {
+      cause.change = fmt::format("{}request fewer checkpoints (SIGUSR2)", kNoSetting);
     }
     gain_of(cause, factor);
     return cause;

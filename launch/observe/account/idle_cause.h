@@ -47,6 +47,9 @@ struct IdleContext {
   int loader_threads = 0;          // 0: automatic
   std::int64_t metrics_every = 0;  // run.metrics_every; 0: no evaluations within epochs
   std::int64_t log_every = 50;
+  // run.checkpoint_every and run.checkpoint_minutes; 0: disabled.
+  std::int64_t checkpoint_every = 0;
+  double checkpoint_minutes = 0;
   bool times_kernels = false;  // kernels.choose = "time"
   // Called only where the answer matters. Null, or an empty result: not known.
   std::function<std::optional<ComputeRoof>()> roof = {};

@@ -32,7 +32,8 @@ struct StepLine {
   double loader_seconds = 0;        // core time of this rank's loader
   // Evaluations within the epoch before these steps; not in the account.
   double evaluation_seconds = 0;
-  double telling_seconds = 0;  // part of Phase::rest: writing the previous line
+  // Parts of Phase::idle and Phase::rest: writing the previous line, and waiting for checkpoints.
+  double telling_seconds = 0, saving_seconds = 0;
 };
 
 // Samples per second of a line, including the evaluations before it.

@@ -19,6 +19,7 @@ class LineFile {
   void add(std::string_view line);
   // The number of missing lines and the last error, for people; empty where no line is missing.
   const std::string& problem() const { return problem_; }
+  const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/agreement.h"
+#include "core/timeline.h"
 #include "launch/observe/account/busy.h"
 #include "launch/observe/monitor/process.h"
 #include "launch/observe/tensorboard/parameter_histograms.h"
@@ -66,7 +67,9 @@ void EpochReporter::epoch_over(const EpochRecord& record) {
 }
 
 void SeriesReporter::before_step() {
-  if (!series_) series_.emplace(every_, trainer_.totals());
+  if (series_) return;
+  series_.emplace(every_, trainer_.totals());
+  saving_seconds_ = 0;  // no line has the time before
 }
 
 void SeriesReporter::step_done(const StepRecord& record) {
@@ -78,6 +81,18 @@ void SeriesReporter::step_done(const StepRecord& record) {
 void SeriesReporter::steps_over() {
   end_line();
   series_.reset();
+}
+
+void SeriesReporter::saving() {
+  end_line();
+  waiting_since_ns_ = now_ns();
+}
+
+void SeriesReporter::waiting(bool waits) {
+  if (waits)
+    waiting_since_ns_ = now_ns();
+  else
+    saving_seconds_ += seconds_since(waiting_since_ns_);
 }
 
 std::string SeriesReporter::save_last_good() {
@@ -99,6 +114,7 @@ void SeriesReporter::write() {
   line.gradient_norm = last.gradient_norm;
   if (attainable_) line.peak = peak_share(line.samples_per_second, *attainable_);
   line.evaluation_seconds = std::exchange(evaluation_seconds_, 0.0);
+  line.saving_seconds = std::exchange(saving_seconds_, 0.0);
   line.telling_seconds = writing_seconds_;
   writing_seconds_ = report_.series(line);
 }

@@ -68,7 +68,9 @@ class SeriesReporter final : public TrainingObserver {
   void step_done(const StepRecord& record) override;
   void steps_over() override;
   // The next line includes the time of the copy.
-  void saving() override { end_line(); }
+  void saving() override;
+  // Called with true when training begins to wait for a checkpoint, and with false afterwards.
+  void waiting(bool waits);
   std::string save_last_good() override;
   void evaluated_within(const EvaluationRecord& record) override { evaluation_seconds_ += record.seconds; }
 
@@ -84,6 +86,8 @@ class SeriesReporter final : public TrainingObserver {
   StepRecord last_;
   // Since the previous line: evaluations within the epoch, and seconds spent writing that line.
   double evaluation_seconds_ = 0, writing_seconds_ = 0;
+  double saving_seconds_ = 0;          // since the previous line: waits for checkpoints
+  std::int64_t waiting_since_ns_ = 0;  // of the current wait
 };
 
 // On rank 0: writes histograms of weights and gradients after every `every` epochs (run.histograms).

@@ -38,6 +38,8 @@ const char* remedy_for(Phase phase) {
              "train.accumulation), --bind-to none";
     case Phase::idle:
       return "train.cuda_graph, more work per step (train.batch), fewer other programs on the machine";
+    case Phase::rest:
+      return "larger run.checkpoint_every, if training waits for checkpoints";
     default:
       return "";
   }

@@ -296,7 +296,8 @@ TrainingKeeper::TrainingKeeper(const Config& config, std::string config_text, Co
                                     visitor.value(kThreads, StateScope::per_rank, &threads_);
                                     visitor.value(kPlannedThreads, StateScope::per_rank, &planned_threads_);
                                   },
-                              .waiting = std::move(calls.waiting)},
+                              .waiting = std::move(calls.waiting),
+                              .lines = std::move(calls.lines)},
       config.checkpoints, config.run_dir, std::move(manifest));
 }
 

@@ -4,9 +4,11 @@
 // stopped one.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "launch/program/resume/resume.h"
@@ -35,7 +37,9 @@ class TrainingKeeper {
  public:
   struct Calls {
     std::function<void(StateVisitor&)> also;  // visits more state of the run to save
-    std::function<void(bool)> waiting;        // see CheckpointKeeper::Parts
+    // See CheckpointKeeper::Parts.
+    std::function<void(bool)> waiting;
+    std::vector<std::filesystem::path> lines;
   };
   // Collective. Signals are handled from now on. config_text: as to_toml() writes it.
   TrainingKeeper(const Config& config, std::string config_text, Communicator& host, TrainingSetup& training,

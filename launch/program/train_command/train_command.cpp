@@ -249,9 +249,12 @@ class Observers {
 
  private:
   template <typename Observer, typename... Arguments>
-  void add(Arguments&&... arguments) {
-    owned_.push_back(std::make_unique<Observer>(std::forward<Arguments>(arguments)...));
-    all_.push_back(owned_.back().get());
+  Observer& add(Arguments&&... arguments) {
+    auto observer = std::make_unique<Observer>(std::forward<Arguments>(arguments)...);
+    Observer& added = *observer;
+    all_.push_back(&added);
+    owned_.push_back(std::move(observer));
+    return added;
   }
   static std::optional<double> attainable_rate(const Watched& watched) {
     return watched.attainable ? std::optional(watched.attainable->samples_per_second) : std::nullopt;
@@ -265,7 +268,7 @@ class Observers {
     const Config& config = job_.config;
     const std::optional<double> attainable = attainable_rate(watched);
     if (config.log_every > 0 && world.rank() == 0)
-      add<SeriesReporter>(*job_.trainer, *job_.report, config.log_every, attainable);
+      series_ = &add<SeriesReporter>(*job_.trainer, *job_.report, config.log_every, attainable);
     add<EpochReporter>(
         *job_.trainer, job_.training->buckets(), host, *job_.report,
         EpochReporter::Options{.advice = job_.training->advice_context(world),
@@ -311,12 +314,14 @@ class Observers {
         job.config, to_toml(job.config, command.registry), *job.communicator, *job.training, *job.trainer,
         TrainingKeeper::Calls{.also = [&job](StateVisitor& visitor) { job.best->visit_state(visitor); },
                               .waiting =
-                                  [&job](bool waits) {
+                                  [&job, series = series_](bool waits) {
+                                    if (series != nullptr) series->waiting(waits);
                                     if (waits)
                                       job.saving.emplace(&*job.shown, Activity::saving);
                                     else
                                       job.saving.reset();
-                                  }});
+                                  },
+                              .lines = job.report->files()});
     std::function<void(std::int64_t)> save_best;
     if (job.config.best.keep) {
       save_best = [&job, &command](std::int64_t epoch) {
@@ -338,6 +343,7 @@ class Observers {
   TrainJob& job_;
   std::vector<std::unique_ptr<TrainingObserver>> owned_;
   std::vector<TrainingObserver*> all_;
+  SeriesReporter* series_ = nullptr;  // null where it is not used
 };
 
 int end_whole(TrainJob& job, const Command& command, const World& world) {

@@ -136,6 +136,8 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
           .loader_threads = config.loader.threads,
           .metrics_every = config.trainer.evaluate_every,
           .log_every = config.log_every,
+          .checkpoint_every = config.checkpoints.every,
+          .checkpoint_minutes = config.checkpoints.minutes,
           .times_kernels = config.kernels.choose == "time",
           .roof = attainable ? roof_of(training.graph(), training.network(), attainable->gigaflops) : nullptr,
           .room = [&training, &world](std::int64_t batch) { return training.room_for(batch, world); },

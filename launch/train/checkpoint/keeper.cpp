@@ -11,6 +11,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "core/text/json_text.h"
 #include "core/timeline.h"
@@ -44,6 +45,17 @@ class Waiting {
  private:
   const CheckpointKeeper::Parts& parts_;
 };
+
+// A resumed training does not write these lines again. Without them the checkpoint is still of use.
+void sync_lines(const std::vector<std::filesystem::path>& files) {
+  for (const std::filesystem::path& file : files) {
+    try {
+      sync_file(file);
+    } catch (const IoError& error) {
+      log::warning("{}; a crash of the machine may remove its last lines", error.what());
+    }
+  }
+}
 
 // The result of a thread as JSON: the files it wrote, or the problem.
 std::string result_text(const std::function<std::vector<ShardFile>()>& work) {
@@ -111,6 +123,7 @@ StepAgreement::Wishes CheckpointKeeper::wishes() {
 }
 
 void CheckpointKeeper::apply(const StepAgreement::Wishes& agreed) {
+  stopped_by_ = agreed[kStop];
   if (writing_ && agreed[kPhasesLeft] == kMostPhases - phases_) continue_writing();
   if (agreed[kSave] == agreed_saves_ + 1) {
     ++agreed_saves_;
@@ -118,7 +131,6 @@ void CheckpointKeeper::apply(const StepAgreement::Wishes& agreed) {
     last_ns_ = now_ns();
     postponed_ = true;
   }
-  stopped_by_ = agreed[kStop];
 }
 
 bool CheckpointKeeper::wants_to_meet() {
@@ -183,6 +195,7 @@ void CheckpointKeeper::wait_for_previous() {
 }
 
 void CheckpointKeeper::finish() {
+  ends_ = true;
   if (evaluation_abandoned_) save_now(std::nullopt);
   if (stopped_by_ != 0) return;
   wait();
@@ -219,6 +232,7 @@ std::string CheckpointKeeper::save_for_results() {
 }
 
 void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
+  ends_ = true;
   wait();
   if (saved_steps_ == parts_.trainer.steps() && problem_.empty() && !test_accuracy) return;
   begin(test_accuracy);
@@ -297,15 +311,26 @@ void CheckpointKeeper::continue_writing() {
 void CheckpointKeeper::require_same_copies() {
   try {
     require_same_tensors(parts_.host, hashes_, fmt::format("in the checkpoint of step {}", writing_->steps));
-  } catch (...) {
-    if (parts_.host.rank() == 0) store_.remove_partial(writing_->steps);
+  } catch (const Error& error) {
+    if (error.agreed()) remove_partial(writing_->steps);
     writing_.reset();
     throw;
   }
 }
 
+// Rank 0 goes first, so ranks that share its folder find nothing. Afterwards no rank removes files: the next
+// checkpoint may be of the same step and so in the same folder.
+void CheckpointKeeper::remove_partial(std::int64_t steps) {
+  const bool first = parts_.host.rank() == 0;
+  if (first) store_.remove_partial(steps);
+  parts_.host.complete({.kind = CollectiveKind::barrier});
+  if (!first) store_.remove_partial(steps);
+  parts_.host.complete({.kind = CollectiveKind::barrier});
+}
+
 void CheckpointKeeper::commit(const Manifest& manifest) {
-  last_ = store_.commit(manifest.steps, manifest);
+  sync_lines(parts_.lines);
+  last_ = store_.commit(manifest);
   log::info("checkpoint {}: {:.1f} MB on rank 0, written in {:.2f} s, training paused for {:.1f} ms",
             last_.string(), 1e-6 * static_cast<double>(snapshot_.bytes()), seconds_since(begun_ns_),
             1e3 * snapshot_seconds_);
@@ -319,13 +344,15 @@ void CheckpointKeeper::finish_writing(const std::string& problem) {
   problem_ = problem;
   if (problem.empty()) return;
   best_accuracy_ = written.best_before;
-  if (parts_.host.rank() == 0) store_.remove_partial(written.steps);
-  // The next checkpoint may be of the same step and so in the same folder.
-  parts_.host.complete({.kind = CollectiveKind::barrier});
+  remove_partial(written.steps);
   const std::string message =
       fmt::format("the checkpoint of step {} cannot be written: {}", written.steps, problem);
   if (settings_.errors == CheckpointErrors::stop) throw_agreed(IoError(message));
-  log::shared_warning("{}; training continues, and earlier checkpoints are kept", message);
+  // finish() tries once more to save the same step.
+  if (std::exchange(warned_steps_, written.steps) == written.steps) return;
+  const bool continues = !ends_ && stopped_by_ == 0 && !parts_.trainer.done();
+  log::shared_warning("{}{}{}", message, continues ? "; training continues" : "",
+                      last_.empty() ? "" : "; earlier checkpoints are kept");
 }
 
 void CheckpointKeeper::wait() {

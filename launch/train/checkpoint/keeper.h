@@ -47,6 +47,8 @@ class CheckpointKeeper final : public TrainingObserver {
     std::function<void(StateVisitor&)> also = [](StateVisitor&) {};
     // Called with true when training begins to wait for a checkpoint, and with false afterwards.
     std::function<void(bool)> waiting = [](bool) {};
+    // Files to which training appends lines. Rank 0 syncs them before a checkpoint gets its final name.
+    std::vector<std::filesystem::path> lines = {};
   };
   // Collective. manifest: all fields that do not change during the training.
   CheckpointKeeper(const Parts& parts, const CheckpointSettings& settings,
@@ -95,6 +97,7 @@ class CheckpointKeeper final : public TrainingObserver {
   void save_now(std::optional<double> test_accuracy);
   // Collective, on ranks whose threads have ended.
   void require_same_copies();
+  void remove_partial(std::int64_t steps);
   void finish_writing(const std::string& problem);
   void commit(const Manifest& manifest);
   std::string write_shards(std::int64_t steps);
@@ -123,6 +126,8 @@ class CheckpointKeeper final : public TrainingObserver {
   std::int64_t begun_ns_ = 0;
   double snapshot_seconds_ = 0;
   int stopped_by_ = 0;
+  bool ends_ = false;               // no step follows
+  std::int64_t warned_steps_ = -1;  // of the last checkpoint whose failure caused a warning
   std::filesystem::path last_;
   std::string problem_;
 };

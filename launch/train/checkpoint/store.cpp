@@ -102,6 +102,13 @@ bool make_folder(const fs::path& folder) {
   return fs::is_directory(folder, unknown);
 }
 
+// Ranks that share a folder may remove it at once: a missing file is being removed by another rank.
+std::error_code remove_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::remove_all(folder, error);
+  return error == std::errc::no_such_file_or_directory ? std::error_code() : error;
+}
+
 // Renames it first, so that a checkpoint under its final name is complete or absent.
 void remove_checkpoint(const fs::path& folder) {
   const fs::path renamed = folder.string() + std::string(kPartial);
@@ -137,9 +144,9 @@ void CheckpointStore::remove_partials() const {
   try_to([&] { folders = folders_in(folder_); });
   for (const fs::path& path : folders) {
     const std::string name = path.filename().string();
-    std::error_code error;
-    if (name.starts_with(kStepPrefix) && name.ends_with(kPartial)) fs::remove_all(path, error);
-    if (error) log::warning("cannot remove {}: {}", path.string(), error.message());
+    if (!name.starts_with(kStepPrefix) || !name.ends_with(kPartial)) continue;
+    if (const std::error_code error = remove_folder(path))
+      log::warning("cannot remove {}: {}", path.string(), error.message());
   }
 }
 
@@ -155,8 +162,8 @@ void CheckpointStore::make_partial(std::int64_t steps) const {
         fmt::format("cannot create {}: a file or a symbolic link has this name", partial(steps).string()));
 }
 
-fs::path CheckpointStore::commit(std::int64_t steps, const Manifest& manifest) const {
-  const fs::path from = partial(steps);
+fs::path CheckpointStore::commit(const Manifest& manifest) const {
+  const fs::path from = partial(manifest.steps);
   write_atomically(from / Manifest::kFileName, to_text(manifest), Links::replace);
   try {
     whole_manifest(from);
@@ -168,8 +175,9 @@ fs::path CheckpointStore::commit(std::int64_t steps, const Manifest& manifest) c
   sync_folder(from);
   std::int64_t number = 1;
   std::error_code unknown;
-  while (fs::exists(fs::symlink_status(folder_ / name_of_checkpoint(steps, number), unknown))) ++number;
-  const fs::path to = folder_ / name_of_checkpoint(steps, number);
+  while (fs::exists(fs::symlink_status(folder_ / name_of_checkpoint(manifest.steps, number), unknown)))
+    ++number;
+  const fs::path to = folder_ / name_of_checkpoint(manifest.steps, number);
   rename_folder(from, to);
   sync_folder(folder_);
   sync_folder(folder_.parent_path());  // folder_ may be new

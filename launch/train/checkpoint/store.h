@@ -3,6 +3,7 @@
 // CheckpointStore: the checkpoints of a run on disk, each a folder run.dir/checkpoints/step-000000040. Only
 // rank 0, which holds the run's lock, renames and removes them. A checkpoint is written as
 // step-000000040.partial and renamed when all of it is on disk, so a folder with the final name was complete.
+// Every rank removes partial ones, because it may see another run.dir, on the disk of its node.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ class CheckpointStore {
   // Newest first, found by their names only. Throws IoError if the folder exists and cannot be listed.
   std::vector<Entry> entries() const;
   // Removes the *.partial folders of an earlier job that ended while it wrote or removed checkpoints. Logs
-  // errors.
+  // errors. Several ranks may call it at once.
   void remove_partials() const;
   // The folder for the files of a new checkpoint. Any rank may call both. make_partial() creates the folder
   // in an existing run.dir; all ranks may call it. Throws IoError.
@@ -36,7 +37,7 @@ class CheckpointStore {
   void make_partial(std::int64_t steps) const;
   // Adds the manifest to the files, which are on disk, and renames the folder to its final name, which it
   // returns. Throws IoError, also if a file of another rank is missing.
-  std::filesystem::path commit(std::int64_t steps, const Manifest& manifest) const;
+  std::filesystem::path commit(const Manifest& manifest) const;
   void remove_partial(std::int64_t steps) const;
   // Removes complete checkpoints, by their manifests and sizes, except the `keep` newest and the one with the
   // best test accuracy. Incomplete ones stay for inspection. Logs errors.

@@ -197,6 +197,19 @@ TEST(IdleProgram, EvaluationsAfterEachStepAreMonitoring) {
   EXPECT_GE(std::stoi(event["value"].get<std::string>()), 2) << event;
 }
 
+// strace makes the disk slow: each checkpoint takes much longer than a step.
+TEST(IdleProgram, CheckpointsThatTrainingWaitsForAreMonitoring) {
+  const std::string slowed = "strace -f -qq --seccomp-bpf -e trace=fsync -e inject=fsync:delay_enter=20000 ";
+  if (run_shell(slowed + "true").exit_code != 0)
+    GTEST_SKIP() << "strace is not installed, or may not trace here";
+  const Workplace workplace("idle_checkpoints");
+  const ProgramResult result = run_shell(slowed + "-o " + workplace.path("trace").string() + " " +
+                                         workplace.train(with({"train.steps=12", "run.checkpoint_every=1"})));
+  const Json event = event_of(result, workplace.path("run"), "monitoring");
+  EXPECT_EQ(event["key"], "run.checkpoint_every");
+  EXPECT_GE(std::stoi(event["value"].get<std::string>()), 2) << event;
+}
+
 // A training without problems causes no events, and users can disable them.
 TEST(IdleProgram, DisabledEventsAreNotReported) {
   const Workplace workplace("idle_quiet");

@@ -108,6 +108,23 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   EXPECT_EQ(others.find("train.threads"), std::string::npos) << others;
 }
 
+TEST(IdleCause, WaitingForCheckpointsIsMonitoring) {
+  StepLine line = line_of(10, Phase::rest, 4);
+  line.saving_seconds = 3;
+  const IdleContext by_steps{.checkpoint_every = 5, .checkpoint_minutes = 15};
+  EXPECT_EQ(cause_of(line, by_steps), "monitoring: run.checkpoint_every=80");
+  EXPECT_EQ(cause_of(line, {.checkpoint_minutes = 0.5}), "monitoring: run.checkpoint_minutes=8");
+  expect_parts(cause_of(line, {.on_gpu = true}), {"monitoring: no setting", "SIGUSR2"});
+  BusyWatch watch({.below = 0.7, .lines = 2}, by_steps);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(watch.look(line, 0));
+  const auto event = watch.look(line, 0);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->cause.key, "run.checkpoint_every");
+  EXPECT_DOUBLE_EQ(event->cause.lost_seconds, 6) << "of two lines";
+  line.saving_seconds = 1;
+  EXPECT_EQ(cause_of(line, by_steps), "small_work: train.batch=16") << "the rest of the time";
+}
+
 TEST(IdleCause, NumberOfThreadsInTheTextIsAlsoKeyAndValue) {
   const IdleContext shared{.local_ranks = 4, .threads = 2, .cores = 4};
   const IdleContext preloaded{.threads = 2, .preloads = true};

@@ -426,6 +426,27 @@ TEST(Checkpoints, ResumeOnAnyNumberOfRanksIfAllowed) {
   EXPECT_NEAR(resumed["train_loss"].get<double>(), epoch["train_loss"].get<double>(), 1e-3);
 }
 
+// A chosen rate depends on train.accumulation, so only the flag keeps it.
+TEST(Checkpoints, ResumeOnAnotherNumberOfRanksKeepsAChosenRate) {
+  const Workplace workplace("chosen_rate");
+  const std::string config = text_of(workplace.path("config.toml")), given = "learning_rate = 0.02\n";
+  const std::size_t at = config.find(given);
+  ASSERT_NE(at, std::string::npos) << config;
+  std::ofstream(workplace.path("config.toml")) << config.substr(0, at) << config.substr(at + given.size());
+  const auto saved_rate = [&] {
+    return lines_naming(text_of(workplace.path("run/config.toml")), "learning_rate = ");
+  };
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(10))).exit_code, 0);
+  const std::string rate = saved_rate();
+  EXPECT_EQ(count(rate, "\n"), 1) << rate;
+  const ProgramResult refused = go_on(workplace, 1, saving(20));
+  expect_failure(refused, exit_code::config, {"--resume-size any"});
+  EXPECT_EQ(count(refused.output, "set train.accumulation"), 0) << refused.output;
+  const ProgramResult resumed = go_on(workplace, 1, saving(20), "--resume-size any");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(saved_rate(), rate);
+}
+
 // A checkpoint of either exchange on 4 ranks is resumed by the same one on 1 rank, and by the other one on 2
 // ranks, with the same samples. sharded_test.cpp has other numbers of ranks.
 TEST(Checkpoints, ResumeWithAnotherExchangeOnAnotherNumberOfRanks) {
@@ -463,13 +484,35 @@ TEST(Checkpoints, FailedSaveWarnsOrEndsTheTraining) {
   const ProgramResult warned = run_ranks(2, workplace.train(saving(25)));
   EXPECT_EQ(warned.exit_code, 0) << warned.output;
   const std::string folder = workplace.path("run/checkpoints").string();
-  expect_parts(lines_naming(warned.output, folder), {"warning", "step 10"});
+  expect_parts(lines_naming(warned.output, folder, "step 10"), {"warning", "training continues"});
+  EXPECT_EQ(count(lines_naming(warned.output, "earlier checkpoints"), "\n"), 0) << "there are none";
   EXPECT_EQ(count(text_of(workplace.path("run/metrics.jsonl")), "\n"), 1);
   const ProgramResult stopped = run_ranks(2, workplace.train(saving(25, {"run.checkpoint_errors=stop"})));
   EXPECT_EQ(stopped.exit_code, exit_code::io);
   const std::string error = lines_naming(stopped.output, folder, "lockstep: ");
   EXPECT_EQ(count(error, "\n"), 1) << stopped.output;
   expect_parts(error, {"step 10"});
+  // The last checkpoint, which is tried twice.
+  const ProgramResult last = run_ranks(2, workplace.train(saving(5)));
+  EXPECT_EQ(last.exit_code, 0) << last.output;
+  const std::string warning = lines_naming(last.output, folder, "warning");
+  EXPECT_EQ(count(warning, "\n"), 1) << last.output;
+  expect_parts(warning, {"step 5"});
+  EXPECT_EQ(count(warning, "continues"), 0) << warning;
+}
+
+// A relative run.dir on the disk of each node.
+TEST(Checkpoints, FailedOnesAreRemovedFromEachFolderThatARankSees) {
+  const Workplace workplace("own_folders");
+  const auto folder_of = [&](int rank) { return workplace.path(fmt::format("rank{}/run", rank)); };
+  for (const int rank : {0, 1}) std::filesystem::create_directories(folder_of(rank));
+  const ProgramResult result = run_ranks(
+      2,
+      workplace.script(fmt::format("cd {}$OMPI_COMM_WORLD_RANK && exec {}", workplace.path("rank").string(),
+                                   workplace.train(saving(23, {"run.dir=run", "run.checkpoint_every=5"})))));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GE(count(lines_naming(result.output, "warning"), "see the same run.dir"), 1) << result.output;
+  for (const int rank : {0, 1}) EXPECT_EQ(checkpoints_in(folder_of(rank) / "checkpoints"), Names()) << rank;
 }
 
 // For example, the target of a link is not mounted.

@@ -54,7 +54,7 @@ class FindSaved : public testing::Test {
     write_state(shared_shard(), StateScope::replicated, "train.steps");
     for (int rank = 0; rank < ranks; ++rank)
       write_state(rank_shard(rank), StateScope::per_rank, "epoch.samples");
-    store.commit(manifest.steps, manifest);
+    store.commit(manifest);
   }
   // The error on one rank; "" if there is none. with: accepted keys.
   std::string refusal(const Settings& settings, const Settings& with = {}, bool evaluates = false,

@@ -61,7 +61,7 @@ class Checkpoint : public testing::Test {
     manifest.files.push_back(write_shard(folder, shared_shard(), shared_state()));
     for (const int rank : {0, 1})
       manifest.files.push_back(write_shard(folder, rank_shard(rank), state_of(rank)));
-    return store.commit(steps, manifest);
+    return store.commit(manifest);
   }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
@@ -337,7 +337,7 @@ TEST_F(Checkpoint, UnfinishedCheckpointsAreIgnoredAndRemoved) {
   EXPECT_EQ(names(), std::vector<std::string>{"step-000000010"});
   Manifest manifest = manifest_of(20);
   manifest.files = read_manifest(store.folder() / "step-000000010").files;
-  expect_parts(message_of<IoError>([&] { store.commit(20, manifest); }), {"rank-00000", "run.dir"});
+  expect_parts(message_of<IoError>([&] { store.commit(manifest); }), {"rank-00000", "run.dir"});
   store.remove_partials();
   EXPECT_FALSE(fs::exists(store.partial(20)));
   EXPECT_EQ(names(), std::vector<std::string>{"step-000000010"});
