@@ -56,9 +56,11 @@ template <typename Told>
 void Report::write_events(std::int64_t step, const Told& told) {
   const int error = events_.add(step, told);
   if (error == 0) return;
-  log::warning("cannot write {}: {}; training continues without it", events_.path().string(),
-               std::strerror(error));
-  events_ = {};
+  if (lost_events_++ == 0)
+    log::warning("cannot write {}: {}; training continues without it", events_.path().string(),
+                 std::strerror(error));
+  events_problem_ = fmt::format("{} lacks {}: {}", events_.path().string(), counted(lost_events_, "event"),
+                                std::strerror(error));
 }
 
 Report::Report(const ReportOptions& options)
@@ -79,6 +81,7 @@ Report::Report(const ReportOptions& options)
                                      : EventFile::begin(charts);
   } catch (const IoError& error) {
     log::warning("{}; training continues without files for TensorBoard", error.what());
+    events_problem_ = error.what();
   }
 }
 
@@ -281,10 +284,14 @@ void Report::evaluation(const EvaluationRecord& record) {
 
 std::vector<std::string> Report::problems() const {
   std::vector<std::string> problems;
-  for (const std::string* each :
-       {&metrics_problem_, &steps_.problem(), &evaluations_.problem(), &idle_events_.problem()})
+  for (const std::string* each : {&metrics_problem_, &events_problem_, &steps_.problem(),
+                                  &evaluations_.problem(), &idle_events_.problem()})
     if (!each->empty()) problems.push_back(*each);
   return problems;
+}
+
+std::vector<std::filesystem::path> Report::files() const {
+  return {metrics_path(), steps_.path(), evaluations_.path(), idle_events_.path(), events_.path()};
 }
 
 }  // namespace lockstep

@@ -101,9 +101,12 @@ class Report {
   // Adds a straggler to the next line of metrics.jsonl.
   void straggler(const Straggler& straggler) { stragglers_.push_back(straggler); }
 
-  // Describes the missing lines of each file: the epochs of metrics.jsonl, the number of lines of other
-  // files, and the error. Empty if no line is missing. Each line is written whole or not at all.
+  // Describes what each file lacks, with the last error: the epochs of metrics.jsonl, the number of lines of
+  // other files, the number of events for TensorBoard. Empty if nothing is missing. Each line and event is
+  // written whole or not at all.
   std::vector<std::string> problems() const;
+  // The files to which this appends lines or events. Some may not exist.
+  std::vector<std::filesystem::path> files() const;
 
  private:
   double seconds_left(std::int64_t steps_done);
@@ -120,8 +123,9 @@ class Report {
   std::vector<Straggler> stragglers_;
   std::vector<std::int64_t> lost_epochs_;
   LineFile steps_, evaluations_, idle_events_;
-  EventFile events_;  // without a file after a failed write
-  std::string metrics_problem_;
+  EventFile events_;  // without a file if it cannot be created
+  std::int64_t lost_events_ = 0;
+  std::string metrics_problem_, events_problem_;
   std::optional<BusyWatch> busy_watch_;
   std::function<void(const IdleEvent&)> idle_found_;  // may be null
   bool more_ranks_told_ = false;

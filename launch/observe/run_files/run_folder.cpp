@@ -160,9 +160,17 @@ int append_whole(const std::filesystem::path& path, std::string_view bytes) {
     else if (errno != EINTR)
       error = errno;
   }
-  if (error != 0 && known && ftruncate(descriptor, before.st_size) != 0)
-    log::debug("{} ends with an incomplete record that cannot be removed", path.string());
-  if (close(descriptor) != 0 && error == 0) error = errno;
+  const auto restore_size = [&](int file) {
+    if (file < 0 || ftruncate(file, before.st_size) != 0)
+      log::debug("{} ends with a lost record that cannot be removed", path.string());
+  };
+  if (error != 0 && known) restore_size(descriptor);
+  if (close(descriptor) != 0 && error == 0) {  // NFS may report a full disk only here
+    error = errno;
+    const int again = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    restore_size(again);
+    if (again >= 0) close(again);
+  }
   return error;
 }
 

@@ -536,25 +536,43 @@ TEST_F(ReportTest, ErrorsNameThePath) {
   expect_parts(error(), {(directory_ / "run" / "metrics.jsonl").string()});
 }
 
-// Training continues, and so do metrics when there is space again. No line is ever incomplete.
+// Training continues, and so do metrics and TensorBoard's events when there is space again. No line or event
+// is ever incomplete.
 TEST_F(ReportTest, FullDiskOmitsOnlyTheEpochsItLasts) {
   Report report(options(false));
+  const std::filesystem::path events =
+      std::filesystem::directory_iterator(directory_ / "run" / "tensorboard")->path();
+  std::uintmax_t event_bytes = 0;
   output_of([&] {
     EpochReport line = example();
     report.epoch(line);
     EXPECT_TRUE(report.problems().empty());
+    event_bytes = std::filesystem::file_size(events);
     {
       const FileSizeLimit limit(std::filesystem::file_size(directory_ / "run" / "metrics.jsonl") + 10);
       for (line.epoch = 3; line.epoch <= 4; ++line.epoch) report.epoch(line);
     }
+    EXPECT_EQ(std::filesystem::file_size(events), event_bytes);
     report.epoch(line);
   });
-  ASSERT_EQ(report.problems().size(), 1u);
+  EXPECT_GT(std::filesystem::file_size(events), event_bytes);
+  ASSERT_EQ(report.problems().size(), 2u);
   expect_parts(report.problems()[0],
                {(directory_ / "run" / "metrics.jsonl").string(), "3, 4", "File too large"});
+  expect_parts(report.problems()[1], {events.string(), "2 events", "File too large"});
   ASSERT_EQ(metrics().size(), 2u);
   EXPECT_EQ(json::parse(metrics()[0])["epoch"], 2);
   EXPECT_EQ(json::parse(metrics()[1])["epoch"], 5);
+}
+
+TEST_F(ReportTest, EventFileThatCannotBeCreatedIsAProblem) {
+  std::filesystem::create_directories(directory_ / "run");
+  std::ofstream(directory_ / "run" / "tensorboard") << "a file where the directory should be";
+  Report report(options(false));
+  output_of([&] { report.epoch(example()); });
+  ASSERT_EQ(report.problems().size(), 1u);
+  expect_parts(report.problems()[0], {(directory_ / "run" / "tensorboard").string()});
+  EXPECT_EQ(metrics().size(), 1u);
 }
 
 TEST_F(ReportTest, IndentedMetricsFitANarrowTerminal) {
