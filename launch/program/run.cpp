@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -48,6 +49,15 @@ int run_command(const Command& command) {
                  {.start_limit = start_limit(&std::getenv)});
 }
 
+// Opens /dev/null in place of the standard descriptors that the caller closed. Otherwise the next file that
+// is opened would receive the output, for example the pipe that wakes StopSignals. Standard output is not
+// writable: it stays an error that its results are lost.
+void open_standard_descriptors() {
+  for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(each, F_GETFD) < 0)
+      static_cast<void>(open("/dev/null", each == STDERR_FILENO ? O_WRONLY : O_RDONLY));
+}
+
 // Raises the limit: a dataset of a thousand files keeps all of them open. The low default is for programs
 // that use select(), which this one does not.
 void allow_many_open_files() {
@@ -67,6 +77,7 @@ void stop_with_launcher() {
 }  // namespace
 
 int run(int argc, char** argv, const Registry& registry) {
+  open_standard_descriptors();
   block_job_signals();
   // bound_waiting() restarts the program under another name; hooks look for this one.
   prctl(PR_SET_NAME, program_invocation_short_name);

@@ -93,14 +93,16 @@ void StopSignals::watch() {
       std::chrono::steady_clock::now() +
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(grace));
   write_last_words(
-      fmt::format("lockstep: rank {}: {} asks to stop; the trained state is saved and the process ends "
-                  "within {:g} s (run.grace_seconds)\n",
+      fmt::format("lockstep: rank {}: {} asks to stop; the trained state is saved at the end of a step, "
+                  "unless a rank has failed or the job is killed before; the process ends within {:g} s (see "
+                  "run.grace_seconds)\n",
                   current_rank(), signal_name(stop()), grace));
   std::this_thread::sleep_until(deadline);
-  end_process(exit_code::resumable,
-              fmt::format("lockstep: rank {}: {}: not ended within run.grace_seconds = {:g}; the process "
-                          "ends now without saving, and --resume auto resumes from the last checkpoint\n",
-                          current_rank(), signal_name(stop()), grace));
+  end_process(
+      exit_code::resumable,
+      fmt::format("lockstep: rank {}: {}: not ended within {:g} s (see run.grace_seconds); the process "
+                  "ends now without saving, and --resume auto resumes from the last checkpoint\n",
+                  current_rank(), signal_name(stop()), grace));
 }
 
 void StopSignals::allow_grace(double seconds) { grace_seconds_ = seconds; }

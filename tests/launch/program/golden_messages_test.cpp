@@ -5,10 +5,12 @@
 #include <fstream>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "tests/launch/program/program.h"
+#include "tests/message_of.h"
 
 namespace lockstep {
 namespace {
@@ -80,6 +82,23 @@ TEST(GoldenMessages, AreWhatUsersRead) {
     EXPECT_EQ(result.exit_code, golden.exit_code) << golden.arguments;
     EXPECT_EQ(replaced(result.output, folder, "DIR"), "lockstep: " + golden.message + "\n");
   }
+}
+
+// A rank that gets SIGTERM does not know whether a peer has failed: then nothing is saved.
+TEST(GoldenMessages, StopRequestDoesNotPromiseToSave) {
+  const Workplace workplace("golden_stop");
+  const std::string held = workplace.path("held").string(), log = workplace.path("log").string();
+  const ProgramResult result = run_shell(
+      fmt::format("LOCKSTEP_HOLD=step:0:{0} {1} > {2} 2>&1 & run=$!\n{3}kill -TERM $run\n{4}rm {0}\n"
+                  "wait $run\ncode=$?\ncat {2}\nexit $code",
+                  held, workplace.train({"train.epochs=100000"}), log, wait_until("[ -e " + held + " ]"),
+                  wait_until("grep -q SIGTERM " + log)));
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  EXPECT_EQ(
+      lines_naming(result.output, "asks to stop"),
+      "lockstep: rank 0: SIGTERM asks to stop; the trained state is saved at the end of a step, unless a "
+      "rank has failed or the job is killed before; the process ends within 60 s (see "
+      "run.grace_seconds)\n");
 }
 
 }  // namespace
