@@ -62,6 +62,13 @@ void start_ranks(int ranks) {
                   std::strerror(errno)));
 }
 
+std::string job_command() {
+  std::vector<std::string> words = own_arguments();
+  if (const char* ranks = std::getenv(kStartedByFlag); ranks != nullptr && words.size() > 1)
+    words.insert(words.begin() + 2, {kFlag, std::string(ranks)});
+  return shell_command(words);
+}
+
 std::string command_of_ranks(int ranks, const std::vector<std::string>& words) {
   std::vector<std::string> all = words;
   if (ranks > 1 && std::getenv(kStartedByFlag) != nullptr && words.size() > 1)

@@ -19,6 +19,10 @@ std::vector<std::string> mpirun_words(int ranks);
 // cannot be started.
 void start_ranks(int ranks);
 
+// The shell command that started this job: with --ranks if start_ranks() started its ranks. Under another
+// launcher it is the command of a rank.
+std::string job_command();
+
 // The shell command that starts `words`, a lockstep command without --ranks, on that number of ranks, in the
 // form in which this job was started: "mpirun -np 2 lockstep train FILE" or "lockstep train --ranks 2 FILE".
 std::string command_of_ranks(int ranks, const std::vector<std::string>& words);

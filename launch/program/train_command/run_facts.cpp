@@ -12,7 +12,7 @@
 #include "kernels/library_versions.h"
 #include "launch/observe/account/account_json.h"
 #include "launch/program/devices/cores.h"
-#include "launch/program/own_command.h"
+#include "launch/program/mpirun.h"
 #include "launch/program/setup/rank_memory.h"
 #include "launch/program/version.h"
 #include "models/work.h"
@@ -43,7 +43,7 @@ std::string run_facts(const World& world, TrainingSetup& training, const Communi
   }
   nlohmann::ordered_json facts{
       {"lockstep", kVersion},
-      {"command", shell_command(own_arguments())},
+      {"command", job_command()},
       {"started", fmt::format("{:%Y-%m-%dT%H:%M:%S%z}", fmt::localtime(now))},
       {"ranks", world.size()},
       {"nodes", world.nodes()},

@@ -26,7 +26,7 @@
 #include "launch/program/commands/agreed_config.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/devices/cores.h"
-#include "launch/program/own_command.h"
+#include "launch/program/mpirun.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/program/tune/bench.h"
 #include "launch/program/tune/dimensions.h"
@@ -67,7 +67,7 @@ std::string program_identity() {
 }
 
 TuneFacts facts_of(const World& world, const TuneBench& bench) {
-  return {.command = shell_command(own_arguments()),
+  return {.command = job_command(),
           .date = fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr))),
           .program = program_identity(),
           .host = world.host(),

@@ -69,6 +69,7 @@ TEST(StartedRanks, TrainAsRootAndOnOneCore) {
   EXPECT_EQ(count(result.output, "mpirun -np 3 --bind-to none --oversubscribe "), 1) << result.output;
   const Json record = run_record(workplace.path("run"));
   EXPECT_EQ(record["ranks"], 3);
+  EXPECT_EQ(count(record["command"].get<std::string>(), " train --ranks 3 "), 1) << record["command"];
   EXPECT_EQ(record["global_batch"], 3 * 8);
   const ProgramResult answers =
       run_shell(fmt::format("{}{} predict {} {} --ranks=2 2>/dev/null", kPlain, program("lockstep"),
