@@ -28,6 +28,7 @@ class BatchFinder {
               const FindBatchOptions& options, const FindBatchTeller& teller)
       : control_(control), options_(options), teller_(teller), bench_(world, control, config, registry) {
     found_.configured = {.batch = config.loader.batch,
+                         .automatic = options.automatic,
                          .accumulation = config.loader.accumulation,
                          .ranks = control.size(),
                          .learning_rate = config.schedule.learning_rate,
@@ -81,7 +82,7 @@ class BatchFinder {
   void recommend() {
     const BatchRecommendation& best = found_.recommended =
         *recommend_batch(found_.figures, found_.configured);
-    const bool comparable = figure_of_batch(found_.figures, found_.configured.batch) != nullptr;
+    const bool comparable = found_.configured.figure_in(found_.figures) != nullptr;
     if (!best.changes || !comparable) return;
     begins(fmt::format("batch {} again, to confirm its gain", best.batch));
     found_.ratio =

@@ -23,6 +23,7 @@ inline constexpr std::int64_t kFirstBatch = 32;
 struct FindBatchOptions {
   double seconds = 45;        // total time budget, approximate
   bool only_figures = false;  // no gradient noise, no recommendation, no run of the largest batch
+  bool automatic = false;     // train.batch = "auto": the configuration's batch is kFirstBatch
   RateScaling scaling = RateScaling::linear;
 };
 
@@ -35,7 +36,9 @@ struct FoundBatch {
   std::string most_problem = {};  // the shortage when a larger one was run
   NoiseScale noise;
   BatchRecommendation recommended;
-  double ratio = 1;  // samples per second over those as configured, measured again; 1 if nothing changes
+  // Samples per second over those as configured, measured again; 1 if nothing changes or no batch is
+  // configured.
+  double ratio = 1;
   double seconds = 0;
 };
 

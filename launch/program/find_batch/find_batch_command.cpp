@@ -94,12 +94,13 @@ std::string found_toml(Config config, const FoundBatch& found, const Registry& r
                      to_toml(config, registry));
 }
 
-// The measured batches. The first is the configured one or, if that cannot be trained, the recommended one.
+// The measured batches. The first is the configured one or, if there is none that can be trained, the
+// recommended one.
 std::vector<std::int64_t> batches_to_train(const FoundBatch& found) {
   std::vector<std::int64_t> batches;
   for (const BatchFigure& each : found.figures)
     if (each.measured()) batches.push_back(each.batch);
-  const bool trains = figure_of_batch(found.figures, found.configured.batch) != nullptr;
+  const bool trains = found.configured.figure_in(found.figures) != nullptr;
   const std::int64_t first = trains ? found.configured.batch : found.recommended.batch;
   std::stable_partition(batches.begin(), batches.end(), [&](std::int64_t batch) { return batch == first; });
   return batches;
@@ -143,7 +144,8 @@ int find(std::unique_ptr<Communicator>& communicator, const Command& command, Wo
   require_same_flags(control, fmt::format("--seconds {} --accuracy {} --epochs {} --scaling {}",
                                           flags.seconds, flags.accuracy, flags.epochs, flags.scaling));
   const RateScaling scaling = scaling_of(flags, *config);
-  if (config->loader.batch == 0) {
+  const bool automatic = config->loader.batch == 0;
+  if (automatic) {
     Command given = command;
     given.overrides.push_back(fmt::format("train.batch={}", kFirstBatch));
     config = agreed_config(control, given);
@@ -157,8 +159,9 @@ int find(std::unique_ptr<Communicator>& communicator, const Command& command, Wo
   Outcome outcome;
   {
     FindBatchProgress progress(first && !flags.json, flags.seconds);  // removes its bar before the results
-    outcome.found = find_batch(world, control, *config, command.registry,
-                               {.seconds = flags.seconds, .scaling = scaling}, progress.teller());
+    outcome.found =
+        find_batch(world, control, *config, command.registry,
+                   {.seconds = flags.seconds, .automatic = automatic, .scaling = scaling}, progress.teller());
     if (flags.accuracy) {
       outcome.accuracies = compare_accuracy(
           world, *config, command.registry, batches_to_train(outcome.found), outcome.found.configured,

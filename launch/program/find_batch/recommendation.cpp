@@ -34,6 +34,10 @@ RateScaling scaling_for(std::string_view optimizer) {
   return optimizer == "sgd" ? RateScaling::linear : RateScaling::root;
 }
 
+const BatchFigure* AsConfigured::figure_in(const std::vector<BatchFigure>& figures) const {
+  return automatic ? nullptr : figure_of_batch(figures, batch);
+}
+
 double AsConfigured::rate_for(std::int64_t global) const {
   if (scaling == RateScaling::none || global == global_batch()) return learning_rate;
   return std::stod(fmt::format("{:.3g}", std::min(rate_by_rule(*this, global), noise_limit(*this, global))));
@@ -47,7 +51,7 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
                                                    const AsConfigured& configured) {
   const BatchFigure* peak = fastest_batch(figures);
   if (peak == nullptr) return std::nullopt;
-  const BatchFigure* now = figure_of_batch(figures, configured.batch);
+  const BatchFigure* now = configured.figure_in(figures);
   const BatchFigure& fast = *smallest_fast_batch(figures);
   BatchRecommendation found{.batch = configured.batch,
                             .accumulation = configured.accumulation,
@@ -64,8 +68,9 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
       found.reason += fmt::format("; batch {} is also fast enough and needs less memory", fast.batch);
     return found;
   }
-  const double wanted =
-      static_cast<double>(configured.global_batch()) / static_cast<double>(fast.batch * configured.ranks);
+  const double wanted = configured.automatic ? static_cast<double>(configured.accumulation)
+                                             : static_cast<double>(configured.global_batch()) /
+                                                   static_cast<double>(fast.batch * configured.ranks);
   found.batch = fast.batch;
   found.accumulation = std::max<std::int64_t>(1, std::llround(wanted));
   if (configured.powers_of_two)
@@ -82,7 +87,7 @@ std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure
   found.changes = true;
   found.reason = fmt::format("the smallest batch that reaches {:.0f} % of the highest samples/s",
                              100 * BatchSearch::kFast);
-  if (now == nullptr)
+  if (now == nullptr && !configured.automatic)
     found.reason += fmt::format("; the configured batch {} cannot be trained", configured.batch);
   return found;
 }

@@ -20,6 +20,7 @@ RateScaling scaling_for(std::string_view optimizer);
 
 struct AsConfigured {
   std::int64_t batch = 1;
+  bool automatic = false;  // train.batch = "auto": none is configured, and `batch` only begins the search
   std::int64_t accumulation = 1;
   int ranks = 1;
   double learning_rate = 0;
@@ -31,6 +32,8 @@ struct AsConfigured {
   std::int64_t samples = std::numeric_limits<std::int64_t>::max();  // in the training set
 
   std::int64_t global_batch() const { return batch * accumulation * ranks; }
+  // The measurement of the configured batch. Null if it was not measured, or if none is configured.
+  const BatchFigure* figure_in(const std::vector<BatchFigure>& figures) const;
   // The learning rate for `global_batch` samples per step, rounded to 3 digits: by the rule, but not above
   // the limit of the gradient noise, if known. The best rate grows with 1 / (1 + critical batch / samples)
   // (McCandlish et al., 2018, equation 2.6): far above the critical batch it no longer grows.
@@ -51,8 +54,8 @@ struct BatchRecommendation {
 
 // Keeps the configured batch if it is fast enough. Otherwise recommends the smallest fast batch, with the
 // accumulation (at least 1) that brings the step closest to the configured global batch without exceeding the
-// training set, and the learning rate for it; a higher rate gets a warm-up, which is part of the rule. Empty
-// if no batch was measured.
+// training set, and the learning rate for it; a higher rate gets a warm-up, which is part of the rule. An
+// automatic batch keeps its accumulation. Empty if no batch was measured.
 std::optional<BatchRecommendation> recommend_batch(const std::vector<BatchFigure>& figures,
                                                    const AsConfigured& configured);
 

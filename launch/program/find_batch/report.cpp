@@ -25,7 +25,7 @@ const BatchAccuracy* accuracy_of(const std::vector<BatchAccuracy>& accuracies, s
 
 std::string mark_of(const FoundBatch& found, std::int64_t batch) {
   if (batch == found.recommended.batch) return "recommended";
-  return batch == found.configured.batch ? "as configured" : "";
+  return batch == found.configured.batch && !found.configured.automatic ? "as configured" : "";
 }
 
 std::string row(const BatchFigure& figure, double peak) {
@@ -133,12 +133,13 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
                         found.most, found.most_run));
   if (!found.most_problem.empty()) lines.push_back("A larger batch did not fit: " + found.most_problem);
   if (found.multiple > 1)
-    lines.push_back(
-        fmt::format("Other batches from {0} up are multiples of {0}, which use all lanes of the kernels{1}.",
-                    found.multiple,
-                    found.configured.batch % found.multiple == 0 || found.configured.batch < found.multiple
-                        ? ""
-                        : fmt::format("; the configured batch {} is not", found.configured.batch)));
+    lines.push_back(fmt::format(
+        "Other batches from {0} up are multiples of {0}, which use all lanes of the kernels{1}.",
+        found.multiple,
+        found.configured.batch % found.multiple == 0 || found.configured.batch < found.multiple
+            ? ""
+            : fmt::format("; the {} batch {} is not", found.configured.automatic ? "first" : "configured",
+                          found.configured.batch)));
   const std::string noise =
       describe_noise(found.noise.critical_batch(), best.global_batch, found.figures, found.configured);
   if (!noise.empty()) lines.push_back("The " + noise + ".");
@@ -150,7 +151,7 @@ std::vector<std::string> batch_verdict(const FoundBatch& found) {
       fmt::format("Recommended: batch {}, {}; {} samples per step, learning rate {} ({} rule{}).", best.batch,
                   best.reason, best.global_batch, best.learning_rate, word_of(found.configured.scaling),
                   found.configured.is_held_back(best.global_batch) ? ", limited by gradient noise" : ""));
-  if (figure_of_batch(found.figures, found.configured.batch) != nullptr)
+  if (found.configured.figure_in(found.figures) != nullptr)
     lines.push_back(
         fmt::format("This gives {:.2f} times the samples/s of the given configuration.", found.ratio));
   return lines;
@@ -165,12 +166,13 @@ std::string batch_json(const FoundBatch& found, const std::vector<BatchAccuracy>
     batches.push_back(std::move(json));
   }
   const BatchRecommendation& best = found.recommended;
+  const bool automatic = found.configured.automatic;
   const FoundJson json = {
       {"ranks", found.configured.ranks},
       {"configured",
-       {{"batch", found.configured.batch},
+       {{"batch", automatic ? FoundJson("auto") : FoundJson(found.configured.batch)},
         {"accumulation", found.configured.accumulation},
-        {"global_batch", found.configured.global_batch()},
+        {"global_batch", automatic ? FoundJson() : FoundJson(found.configured.global_batch())},
         {"learning_rate", found.configured.learning_rate}}},
       {"multiple", found.multiple},
       {"batches", std::move(batches)},

@@ -67,6 +67,17 @@ TEST(FindBatch, TriesMultiplesThatSuitTheKernels) {
   }
 }
 
+TEST(FindBatch, RecommendsABatchInPlaceOfAuto) {
+  const Workplace workplace("find_batch_auto");
+  const ProgramResult result = run_shell(find_batch(workplace, "--seconds 1 --set train.batch=auto"));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output.find("configured"), std::string::npos) << result.output;
+  const auto json = nlohmann::json::parse(text_of(workplace.path("run") / "found_batch.json"));
+  EXPECT_EQ(json["configured"]["batch"], "auto");
+  const std::string setting = fmt::format("train.batch={}", json["recommended"]["batch"].get<int>());
+  EXPECT_NE(result.output.find(setting), std::string::npos) << setting << " in\n" << result.output;
+}
+
 TEST(FindBatch, PrintsJsonAloneAndCountsOnRecomputation) {
   const Workplace workplace("find_batch_json");
   const ProgramResult result = run_shell(find_batch(

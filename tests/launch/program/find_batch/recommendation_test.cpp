@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -103,6 +104,19 @@ TEST(Recommendation, StepsHaveAtMostTheSamplesOfTheTrainingSet) {
   EXPECT_EQ(with(333)->accumulation, 2) << "4 is closer to 1000 samples by its logarithm";
 }
 
+// With train.batch = "auto" the first batch of the search has no advantage.
+TEST(Recommendation, AutomaticBatchIsTheSmallestFastOne) {
+  for (const std::int64_t first : {8, 64, 128}) {
+    AsConfigured automatic = configured(first, 3);
+    automatic.automatic = true;
+    const auto best = recommend_batch(kFigures, automatic);
+    EXPECT_TRUE(best->changes);
+    EXPECT_EQ(best->batch, 32);
+    EXPECT_EQ(best->accumulation, 3);
+    EXPECT_EQ(best->global_batch, 32 * 3 * 2);
+  }
+}
+
 TEST(Recommendation, NeedsAMeasurement) {
   EXPECT_FALSE(recommend_batch({{.batch = 1, .problem = "out of memory"}}, configured(1)).has_value());
 }
@@ -188,6 +202,27 @@ TEST(BatchReport, PrintedCommandTrainsAsRecommended) {
     EXPECT_EQ(trained.loader.batch, 32);
     EXPECT_EQ(trained.schedule.learning_rate, chosen.recommended.learning_rate);
     EXPECT_EQ(trained.schedule.warmup_epochs, chosen.recommended.warmup_epochs);
+  }
+}
+
+// The first batch is slow, recommended, fast or cannot be trained.
+TEST(BatchReport, AutomaticBatchIsNotCalledConfigured) {
+  for (const std::int64_t first : {8, 32, 64, 128}) {
+    FoundBatch automatic = found();
+    automatic.configured.batch = first;
+    automatic.configured.automatic = true;
+    automatic.multiple = 5;
+    automatic.recommended = *recommend_batch(kFigures, automatic.configured);
+    std::string text = batch_table(automatic, {});
+    for (const std::string& line : batch_verdict(automatic)) text += line + '\n';
+    for (const char* part : {"configured", "given configuration", "Keep"})
+      EXPECT_EQ(text.find(part), std::string::npos) << text;
+    expect_parts(text, {"Recommended: batch 32", fmt::format("first batch {}", first)});
+    const std::vector<std::string> words = recommended_training(automatic, "a.toml", {});
+    EXPECT_EQ(std::ranges::count(words, "train.batch=32"), 1) << first;
+    const auto written = nlohmann::json::parse(batch_json(automatic, {}))["configured"];
+    EXPECT_EQ(written["batch"], "auto");
+    EXPECT_TRUE(written["global_batch"].is_null());
   }
 }
 
