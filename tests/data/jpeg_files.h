@@ -33,6 +33,8 @@ Bytes flat(const ImageShape& shape, const Bytes& colour);
 Bytes flat_jpeg(const Bytes& colour);
 // Replaces the height and width in the header (start of frame).
 Bytes with_claimed_size(Bytes jpeg, std::uint16_t height, std::uint16_t width);
+// Replaces a table number by one that no image can have: the header is sound, but no pixel can be decoded.
+Bytes with_sound_header_only(Bytes jpeg);
 Bytes noise(const ImageShape& shape, std::uint32_t seed);
 // EXIF data: a TIFF header with one directory, whose second entry is the orientation.
 Bytes exif(int orientation, bool little_endian);

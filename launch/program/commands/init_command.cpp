@@ -11,9 +11,15 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/system/terminal.h"
 #include "core/system/wrapped_text.h"
+#include "data/sets/verify.h"
+#include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/commands.h"
+#include "launch/program/config/config_keys.h"
 #include "launch/program/config/starter_config.h"
+#include "launch/program/config/toml_text.h"
+#include "launch/program/devices/cores.h"
 #include "launch/program/own_command.h"
 
 namespace lockstep {
@@ -35,6 +41,23 @@ void write_new(const std::string& path, const std::string& text) {
   throw IoError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
 }
 
+// As size_for(), but if an image's header cannot be read, the error names the first of all such images.
+std::int64_t checked_size_for(const Dataset& train, DatasetOptions options) {
+  try {
+    return size_for(train);
+  } catch (const Error&) {
+    const log::Quiet quiet;    // the first opening logged about the same files
+    options.resize.size = 32;  // images may differ in size
+    const std::unique_ptr<Dataset> all = open_dataset(options, Split::train);
+    ProgressMeter meter("verifying", "images", find_terminal());
+    verify(*all, {.extent = Verify::headers,
+                  .shard = {},
+                  .threads = usable_cores(),
+                  .told_progress = [&](std::int64_t done, std::int64_t count) { meter.show(done, count); }});
+    throw;
+  }
+}
+
 // About ten images, but at most half of them.
 double share_to_test(std::int64_t images) {
   return std::clamp(std::round(100 / static_cast<double>(images)) / 10, 0.1, 0.5);
@@ -45,11 +68,15 @@ int run_init(const Command& command) {
   const std::filesystem::path folder =
       (std::filesystem::absolute(command.folder) / "").lexically_normal().parent_path();
   const std::string name = folder.filename().empty() ? "images" : folder.filename().string();
+  if (!readable_toml("path = " + detail::quoted(folder.string())).errors.empty())
+    throw ConfigError(
+        fmt::format("{} cannot be written to a configuration: TOML holds UTF-8 only; rename the folder",
+                    folder.string()));
   const std::string output = command.output.empty() ? name + ".toml" : command.output;
 
   DatasetOptions options{.format = "image_folder", .path = folder};
   std::unique_ptr<Dataset> train = open_dataset(options, Split::train), test;
-  options.resize.size = size_for(*train);
+  options.resize.size = checked_size_for(*train, options);
   try {
     test = open_dataset(options, Split::test);
   } catch (const Error& error) {

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/error.h"
 #include "data/sample_order.h"
+#include "data/sets/damage_log.h"
 #include "launch/program/config/config_keys.h"
 
 namespace lockstep {
@@ -94,15 +96,25 @@ ImageSummary summarize(const Dataset& dataset) {
   std::vector<std::uint8_t> image(static_cast<std::size_t>(summary.shape.bytes()));
   const SampleOrder order(summary.images, 1, 0);
   const std::int64_t sampled = std::min(summary.images, kSampled);
+  DamageLog damage("left out of the mean and the deviation");
   for (std::int64_t i = 0; i < sampled; ++i) {
-    dataset.read(order(i), image);
+    try {
+      dataset.read(order(i), image);
+    } catch (const DataError& error) {
+      if (damage.count() + 1 == sampled) throw;
+      damage.add(order(i), fmt::format("{}; the image is left out of the mean and the deviation; repair or "
+                                       "remove it",
+                                       error.what()));
+      continue;
+    }
     for (std::size_t at = 0; at < image.size(); ++at) {
       const std::uint64_t value = image[at];
       sum[at % channels] += value;
       squares[at % channels] += value * value;
     }
   }
-  const double pixels = static_cast<double>(sampled * summary.shape.height * summary.shape.width);
+  const double pixels =
+      static_cast<double>((sampled - damage.count()) * summary.shape.height * summary.shape.width);
   for (std::size_t channel = 0; channel < channels; ++channel) {
     const double mean = static_cast<double>(sum[channel]) / pixels;
     const double variance = std::max(static_cast<double>(squares[channel]) / pixels - mean * mean, 0.0);

@@ -27,8 +27,9 @@ struct ImageSummary {
 // the largest common network input size that half of the images reach, at least 32. 0: all have one size.
 std::int64_t size_for(const Dataset& dataset);
 
-// Reads at most 1000 images, a fixed random choice. Throws what the dataset throws: DataError for an image
-// that is broken or of another size.
+// Reads at most 1000 images, a fixed random choice. Leaves out those that cannot be decoded, as training does
+// by default, with warnings. Throws DataError if none can be decoded, and IoError for one that cannot be
+// read.
 ImageSummary summarize(const Dataset& dataset);
 
 // TOML, with comments, for training on the images in `folder` ("image_folder"): a small network for small

@@ -40,16 +40,6 @@ class Images {
   TemporaryFolder folder_;
 };
 
-// A sound header, followed by image data with a table number that no image can have.
-Bytes sound_header_only() {
-  Bytes jpeg = flat_jpeg({1, 2, 3});
-  const Bytes start_of_scan = {0xFF, 0xDA};
-  const auto scan = std::search(jpeg.begin(), jpeg.end(), start_of_scan.begin(), start_of_scan.end());
-  CHECK(scan != jpeg.end());
-  scan[6] = 0x33;  // the first component's Huffman tables: there are only 0 and 1
-  return jpeg;
-}
-
 // The message's reason for a file: the rest of the line after its path.
 std::string reason_of(const std::string& message, const std::string& path) {
   const std::size_t at = message.find(path);
@@ -100,7 +90,7 @@ TEST(Verify, ReportsTheCountAndTheFirstFiles) {
 
 TEST(Verify, AllFindsWhatHeadersCannot) {
   const Images images;
-  images.write(4, sound_header_only());
+  images.write(4, with_sound_header_only(flat_jpeg({1, 2, 3})));
   EXPECT_EQ(images.error<DataError>({.extent = Verify::headers}), "");
   const std::string error = images.error<DataError>({.extent = Verify::all, .threads = 2});
   expect_parts(error, {"1 sample", images.path(4)});

@@ -124,6 +124,34 @@ TEST(OwnImages, InitWarnsOnce) {
   EXPECT_EQ(count(written.output, "grayscale"), 1) << written.output;
 }
 
+TEST(OwnImages, InitNamesSeveralDamagedImages) {
+  const OwnImages images(2, 2, 16);
+  for (int i = 0; i < 7; ++i) images.write(fmt::format("flowers/train/class1/bad{}.jpg", i), "no image");
+  expect_failure(run_shell(images.here("init flowers")), exit_code::data,
+                 {"7 samples", "bad0.jpg", "bad4.jpg", "and 2 more", "repair or remove"});
+  EXPECT_FALSE(std::filesystem::exists(images.path("flowers.toml")));
+}
+
+TEST(OwnImages, InitWarnsOfImagesThatCannotBeDecoded) {
+  const OwnImages images(2, 2, 16);
+  const ImageShape shape{.height = 16, .width = 16, .channels = 3};
+  const Bytes damaged = with_sound_header_only(encode(shape, noise(shape, 1)));
+  for (const char* name : {"bad0.jpg", "bad1.jpg"})
+    images.write(fmt::format("flowers/train/class0/{}", name), std::string(damaged.begin(), damaged.end()));
+  const ProgramResult written = run_shell(images.here("init flowers"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  for (const char* name : {"bad0.jpg", "bad1.jpg"})
+    EXPECT_EQ(count(written.output, name), 1) << written.output;
+  EXPECT_TRUE(std::filesystem::exists(images.path("flowers.toml")));
+}
+
+TEST(OwnImages, InitRefusesAFolderThatTomlCannotName) {
+  const OwnImages images(2, 1, 16);
+  std::filesystem::rename(images.path("flowers"), images.path("caf\xe9"));
+  expect_failure(run_shell(images.here("init 'caf\xe9'")), exit_code::config, {"UTF-8", "rename the folder"});
+  EXPECT_FALSE(std::filesystem::exists(images.path("caf\xe9.toml")));
+}
+
 TEST(OwnImages, InitNeverOverwrites) {
   const OwnImages images(2, 1, 16);
   images.write("flowers.toml", "precious");

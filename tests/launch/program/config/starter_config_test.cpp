@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -14,14 +15,17 @@ namespace lockstep {
 namespace {
 
 // Image i has one colour: red i (of more than 250 images, i of 250 in the whole folder), green 100; blue is 0
-// in one half of all pixels and 200 in the other.
+// in one half of all pixels and 200 in the other. Images from `sound` on cannot be decoded.
 class Stripes final : public Dataset {
  public:
-  Stripes(std::int64_t images, const ImageShape& shape) : images_(images), shape_(shape) {}
+  Stripes(std::int64_t images, const ImageShape& shape) : Stripes(images, shape, images) {}
+  Stripes(std::int64_t images, const ImageShape& shape, std::int64_t sound)
+      : images_(images), shape_(shape), sound_(sound) {}
   std::int64_t size() const override { return images_; }
   ImageShape image_shape() const override { return shape_; }
   std::int64_t classes() const override { return 2; }
   std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    if (index >= sound_) throw DataError(fmt::format("image {} is damaged", index));
     for (std::int64_t at = 0; at < shape_.bytes(); at += 3) {
       std::uint8_t* pixel = image.data() + at;
       pixel[0] = static_cast<std::uint8_t>(index / std::max<std::int64_t>(images_ / 250, 1));
@@ -34,6 +38,7 @@ class Stripes final : public Dataset {
  private:
   std::int64_t images_;
   ImageShape shape_;
+  std::int64_t sound_;
 };
 
 Config loaded(const ImageSummary& summary, const std::string& data = "/images") {
@@ -70,6 +75,12 @@ TEST(StarterConfig, SamplesTheWholeFolderOfManyImages) {
   const ImageSummary summary = summarize(Stripes(250 * 200, {.height = 2, .width = 2, .channels = 3}));
   EXPECT_NEAR(summary.mean[2], 100.0 / 255, 1e-9);
   EXPECT_NEAR(summary.mean[0], 124.5 / 255, 0.05) << "sampled from the whole folder, not from its start";
+}
+
+TEST(StarterConfig, MeasuresWithoutImagesThatCannotBeDecoded) {
+  const ImageShape shape{.height = 4, .width = 2, .channels = 3};
+  EXPECT_NEAR(summarize(Stripes(101, shape, 51)).mean[0], 25.0 / 255, 1e-9);
+  EXPECT_THROW(summarize(Stripes(101, shape, 0)), DataError);
 }
 
 TEST(StarterConfig, BatchFitsTheImages) {
