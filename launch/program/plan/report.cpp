@@ -22,7 +22,7 @@ std::pair<BucketMib, StepPrediction> best_buckets(StepModel model, const Cluster
   for (const double first : kEndMib) {
     for (const double middle : kMiddleMib) {
       for (const double last : kEndMib) {
-        model.bucket_bytes = buckets({first, middle, last});
+        model.buckets = buckets({first, middle, last});
         const StepPrediction step = predict_step(model, cluster);
         if (best.second.seconds > 0 && step.seconds >= best.second.seconds) continue;
         best = {{first, middle, last}, step};
@@ -38,28 +38,32 @@ std::string row_text(const StepPrediction& row) {
                      row.exposed_seconds * 1e3, row.samples_per_second, row.efficiency * 100);
 }
 
-double largest_bytes(const StepModel& model) {
-  return static_cast<double>(std::ranges::max(model.bucket_bytes)) * model.bytes_factor;
+double largest_bytes(const StepModel& model, int ranks) {
+  double largest = 0;
+  for (const PlannedBucket& bucket : model.buckets)
+    largest = std::max(largest, model.summed_bytes(bucket, ranks));
+  return largest;
 }
 
 // Simulates the all-reduce of the largest bucket between nodes; nullopt for one node, for more than
 // kMostNodes, and where NCCL adds.
 std::optional<AllReduceRun> largest_sum(const StepModel& model, const Cluster& cluster) {
   constexpr int kMostNodes = 8192;
-  if (cluster.nodes == 1 || cluster.nodes > kMostNodes || model.bucket_bytes.empty() || cluster.nccl)
+  if (cluster.nodes == 1 || cluster.nodes > kMostNodes || model.buckets.empty() || cluster.nccl)
     return std::nullopt;
-  return simulate_all_reduce(largest_bytes(model), cluster.nodes, cluster.way, cluster.between_nodes);
+  return simulate_all_reduce(largest_bytes(model, cluster.ranks()), cluster.nodes, cluster.way,
+                             cluster.between_nodes);
 }
 
 std::vector<NcclSum> nccl_sums(const SimulationReport& report) {
   std::vector<NcclSum> sums;
-  if (!report.cluster.nccl || report.model.bucket_bytes.empty()) return sums;
-  const double bytes = largest_bytes(report.model);
+  if (!report.cluster.nccl || report.model.buckets.empty()) return sums;
   for (const StepPrediction& row : report.rows) {
     if (row.ranks == 1) continue;
     Cluster cluster = report.cluster;
     cluster.ranks_per_node = row.ranks / row.nodes;
     cluster.nodes = row.nodes;
+    const double bytes = largest_bytes(report.model, row.ranks);
     sums.push_back({.ranks = row.ranks,
                     .nodes = row.nodes,
                     .bytes = bytes,
@@ -123,7 +127,7 @@ std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& clus
     constexpr double kNotable = 0.995;
     if (step.seconds < kNotable * now) changes.push_back({std::move(change), step});
   };
-  const auto offer_buckets = [&](const StepModel& changed, const char* also) {
+  const auto offer_buckets = [&](const StepModel& changed, const std::string& also) {
     const auto& [mib, step] = best_buckets(changed, cluster, buckets);
     offer(fmt::format("comm.bucket_mib = [{}]{}", fmt::join(mib, ", "), also), step);
   };
@@ -131,8 +135,10 @@ std::vector<PlanChange> find_changes(const StepModel& model, const Cluster& clus
   if (gradients_are_wide) {
     StepModel narrow = model;
     narrow.bytes_factor /= 2;
-    offer("gradients of 16 bits", predict_step(narrow, cluster));
-    offer_buckets(narrow, ", gradients of 16 bits");
+    const bool also_bf16 = !sums_in_f32(model.sum_type, DType::bf16, cluster.ranks());
+    const std::string name = also_bf16 ? "gradients of 16 bits" : "gradients of 16 bits (fp16)";
+    offer(name, predict_step(narrow, cluster));
+    offer_buckets(narrow, ", " + name);
   }
   std::ranges::stable_sort(changes, {}, [](const PlanChange& change) { return change.step.seconds; });
   return changes;
@@ -183,11 +189,11 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
                     time_text(report.largest_sum->seconds)));
   }
   if (!report.nccl_sums.empty())
-    lines.push_back(fmt::format("sum of the largest bucket, {:.1f} MB, as NCCL's own model predicts it",
-                                report.nccl_sums.front().bytes * 1e-6));
+    lines.emplace_back("sum of the largest bucket, as NCCL's own model predicts it");
   for (const NcclSum& sum : report.nccl_sums) {
-    lines.push_back(fmt::format("  {} on {}: {}, {}", counted(sum.ranks, "rank"), counted(sum.nodes, "node"),
-                                word_of(sum.all_reduce.algorithm), time_text(sum.all_reduce.seconds)));
+    lines.push_back(fmt::format("  {} on {}: {}, {:.1f} MB, {}", counted(sum.ranks, "rank"),
+                                counted(sum.nodes, "node"), word_of(sum.all_reduce.algorithm),
+                                sum.bytes * 1e-6, time_text(sum.all_reduce.seconds)));
   }
   lines.emplace_back("sources of the numbers");
   for (const std::string& line : report.from) lines.push_back("  " + line);
@@ -196,8 +202,9 @@ std::vector<std::string> to_lines(const SimulationReport& report) {
 
 std::string to_json(const SimulationReport& report) {
   const ComputeModel& compute = report.model.compute;
-  nlohmann::ordered_json rows = nlohmann::json::array(), changes = nlohmann::json::array(),
-                         sums = nlohmann::json::array();
+  nlohmann::ordered_json buckets = nlohmann::json::array(), rows = nlohmann::json::array(),
+                         changes = nlohmann::json::array(), sums = nlohmann::json::array();
+  for (const PlannedBucket& bucket : report.model.buckets) buckets.push_back(bucket.bytes);
   for (const StepPrediction& row : report.rows) rows.push_back(json_of(row));
   for (const NcclSum& sum : report.nccl_sums) sums.push_back(json_of(sum));
   for (const PlanChange& change : report.changes) {
@@ -214,7 +221,7 @@ std::string to_json(const SimulationReport& report) {
       {"loss", {{"per_second", report.model.loss.per_second}, {"per_byte", report.model.loss.per_byte}}},
       {"node",
        {{"cores", report.model.node.cores}, {"threads_per_rank", report.model.node.threads_per_rank}}},
-      {"bucket_bytes", report.model.bucket_bytes},
+      {"bucket_bytes", buckets},
       {"predictions", rows},
       {"knee_ranks", knows_no_knee(report) ? nlohmann::ordered_json() : nlohmann::ordered_json(report.knee)},
       {"changes", changes},

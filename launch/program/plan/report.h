@@ -23,8 +23,8 @@ struct PlanChange {
 
 // Capacity of the first, the middle and the last buckets.
 using BucketMib = std::array<double, 3>;
-// Returns the bytes of each bucket for these capacities.
-using PlanBuckets = std::function<std::vector<std::size_t>(const BucketMib&)>;
+// Returns the buckets for these capacities.
+using PlanBuckets = std::function<std::vector<PlannedBucket>(const BucketMib&)>;
 
 // NCCL's predicted all-reduce of the largest bucket.
 struct NcclSum {
@@ -47,8 +47,9 @@ struct SimulationReport {
   std::vector<std::string> from;  // the source of each constant, a line each
 };
 
-// Tries a grid of bucket capacities, and, where gradients_are_wide, 16-bit gradients and both. Deterministic:
-// depends on the arguments only. Does not set link, in_node and from.
+// Tries a grid of bucket capacities, and, where gradients_are_wide, 16-bit gradients and both: all gradients
+// are then fp32, and fp16 would be sent as fp16. Deterministic: depends on the arguments only. Does not set
+// link, in_node and from.
 SimulationReport simulate(const StepModel& model, const Cluster& cluster, const PlanBuckets& buckets,
                           bool gradients_are_wide);
 

@@ -15,6 +15,7 @@
 #include "launch/program/plan/gpus/gpu_links.h"
 #include "launch/program/plan/gpus/gpu_table.h"
 #include "launch/program/plan/link_speed.h"
+#include "models/precision.h"
 
 namespace lockstep {
 namespace {
@@ -235,11 +236,24 @@ void PlanSimulation::require_same_run(const StepTrace& trace, const std::string&
   if (run.threads > 0 && config_.threads > 0) require("train.threads", run.threads, config_.threads);
 }
 
+SumType PlanSimulation::sum_type(bool on_gpu) const {
+  if (config_.reproducible) return SumType::f32;  // comm/gradients/micro_batch_sums.h
+  return on_gpu ? config_.gradients.sum_type : SumType::gradients;
+}
+
+std::vector<MeasuredSum> PlanSimulation::sums_of(const StepTrace& trace, double bytes_per_second) const {
+  std::vector<MeasuredSum> sums = measured_sums(trace, bytes_per_second);
+  const DType type = storage_type(config_.network.precision);
+  if (!sums_in_f32(sum_type(trace.run.threads == 0), type, trace.run.ranks)) return sums;
+  for (MeasuredSum& sum : sums) sum.bytes *= static_cast<double>(sizeof(float) / size_of(type));
+  return sums;
+}
+
 std::vector<MeasuredSum> PlanSimulation::sums_between_nodes() const {
   std::vector<MeasuredSum> sums;
   for (const Fit& fit : fits_) {
     if (fit.trace.run.nodes == 1) continue;
-    const std::vector<MeasuredSum> of_run = measured_sums(fit.trace, fit.bytes_per_second);
+    const std::vector<MeasuredSum> of_run = sums_of(fit.trace, fit.bytes_per_second);
     sums.insert(sums.end(), of_run.begin(), of_run.end());
   }
   return sums;
@@ -250,7 +264,7 @@ std::vector<MeasuredSum> PlanSimulation::sums_in_node() const {
   std::vector<MeasuredSum> sums;
   const auto add = [&](const StepTrace& trace) {
     if (trace.run.nodes > 1 || trace.run.ranks == 1) return;
-    const std::vector<MeasuredSum> of_run = measured_sums(trace, 0);
+    const std::vector<MeasuredSum> of_run = sums_of(trace, 0);
     sums.insert(sums.end(), of_run.begin(), of_run.end());
   };
   for (const Fit& fit : fits_) add(fit.trace);
@@ -363,17 +377,24 @@ SimulationReport PlanSimulation::report(Network& network) const {
     settings.bucket_mib = mib;
     settings.codec = settings.codec_for = kDenseSum.name;
     const BucketPlan plan(parameters, bucket_options(settings).capacities(), flags_.ranks);
-    std::vector<std::size_t> bytes;
-    for (const Bucket& bucket : plan.buckets()) bytes.push_back(bucket.bytes());
-    return bytes;
+    std::vector<PlannedBucket> planned;
+    for (const Bucket& bucket : plan.buckets())
+      planned.push_back({.bytes = bucket.bytes(), .type = bucket.type});
+    return planned;
   };
   SimulationReport about;
+  const bool on_gpu = !flags_.gpus.empty() || !is_host_memory(network.device());
   StepModel model{.compute = ComputeModel::of(device_).slowed(1 / slowdown_of(device_.run)),
-                  .bucket_bytes = buckets(config_.gradients.bucket_mib),
+                  .buckets = buckets(config_.gradients.bucket_mib),
+                  .sum_type = sum_type(on_gpu),
                   .overlap = config_.gradients.overlap,
                   .samples_per_rank = config_.loader.batch * config_.loader.accumulation};
   std::size_t planned = 0;
-  for (const std::size_t bytes : model.bucket_bytes) planned += bytes;
+  bool widens = false;
+  for (const PlannedBucket& bucket : model.buckets) {
+    planned += bucket.bytes;
+    widens |= sums_in_f32(model.sum_type, bucket.type, flags_.ranks);
+  }
   if (step_is_given_) {
     model.compute.arrivals.add(static_cast<double>(planned), model.compute.backward_seconds);
   } else if (planned != device_.run.gradient_bytes()) {
@@ -392,7 +413,6 @@ SimulationReport PlanSimulation::report(Network& network) const {
                         model.compute.step_seconds() * 1e3, counted(device_.steps.size(), "traced step"),
                         counted(device_.run.ranks, "rank")));
   model.node = choose_cores(about);
-  const bool on_gpu = !flags_.gpus.empty() || !is_host_memory(network.device());
   // Measured sums of NCCL are modelled as automatic: NCCL also chooses the faster algorithm. On CPUs "mpi" is
   // allowed for one node only, which sums nothing between nodes.
   Cluster cluster{.ranks_per_node = flags_.ranks / flags_.nodes,
@@ -409,8 +429,17 @@ SimulationReport PlanSimulation::report(Network& network) const {
     choose_in_node(cluster, about, on_gpu);
   }
   model.loss = choose_loss(model.compute, about);
-  const bool wide = std::ranges::all_of(
-      parameters, [](const Parameter& parameter) { return parameter.gradient_type == DType::f32; });
+  if (widens) {
+    about.from.push_back(
+        fmt::format("gradients of 16 bits: sent as fp32 between {} ({})", counted(flags_.ranks, "rank"),
+                    config_.reproducible ? "train.reproducible = true"
+                                         : fmt::format("comm.sum_type = {}", word_of(model.sum_type))));
+  }
+  // fp16 stays narrow in sums over more ranks than bf16.
+  const bool wide = !sums_in_f32(model.sum_type, DType::f16, flags_.ranks) &&
+                    std::ranges::all_of(parameters, [](const Parameter& parameter) {
+                      return parameter.gradient_type == DType::f32;
+                    });
   if (wide) about.from.emplace_back("gradients of 16 bits: half the bytes, with the same compute");
   about.from.emplace_back(
       step_is_given_ ? "slowest of n ranks: not included, because the given step has no spread"

@@ -61,6 +61,10 @@ class PlanSimulation {
   void choose_between_nodes(Cluster& cluster, double pace, SimulationReport& about) const;
   void choose_in_node(Cluster& cluster, SimulationReport& about, bool on_gpu) const;
   ComputeLoss choose_loss(const ComputeModel& compute, SimulationReport& about) const;
+  // The type of sums over ranks, as StepModel has it.
+  SumType sum_type(bool on_gpu) const;
+  // measured_sums() with the bytes of fp32 where the traced run widened its gradients.
+  std::vector<MeasuredSum> sums_of(const StepTrace& trace, double bytes_per_second) const;
   std::vector<MeasuredSum> sums_between_nodes() const;
   std::vector<MeasuredSum> sums_in_node() const;
   void require_same_run(const StepTrace& trace, const std::string& file) const;

@@ -37,13 +37,13 @@ Buckets buckets_of(const StepModel& model, const Cluster& asked) {
   result.compute = model.compute.slowed(result.slowdown);
   const Cluster cluster = slowed(asked, result.slowdown);
   double bytes = 0;
-  for (const std::size_t size : model.bucket_bytes) {
-    bytes += static_cast<double>(size);
+  for (const PlannedBucket& planned : model.buckets) {
+    bytes += static_cast<double>(planned.bytes);
     BucketInBackward& bucket = result.buckets.emplace_back();
     bucket.final_seconds =
         model.overlap ? result.compute.arrivals.final_seconds(bytes) : result.compute.backward_seconds;
     if (cluster.ranks() == 1) continue;
-    const double data = static_cast<double>(size) * model.bytes_factor;
+    const double data = model.summed_bytes(planned, cluster.ranks());
     bucket.sum_seconds = all_reduce_seconds(data, cluster);
     bucket.beside_seconds = all_reduce_seconds(data, beside_compute(cluster));
     bucket.lost_share =
@@ -132,6 +132,12 @@ double NodeCores::slowdown(int ranks_per_node) const {
 double ComputeLoss::share_of(double seconds, double bytes) const {
   constexpr double kMost = 0.9;
   return seconds > 0 ? std::min(kMost, per_second + per_byte * bytes / seconds) : 0;
+}
+
+double StepModel::summed_bytes(const PlannedBucket& bucket, int ranks) const {
+  const std::size_t widths =
+      sums_in_f32(sum_type, bucket.type, ranks) ? sizeof(float) / size_of(bucket.type) : 1;
+  return static_cast<double>(widths * bucket.bytes) * bytes_factor;
 }
 
 // The largest of n draws is below the q-quantile with probability q^n. Step time increases with compute time,

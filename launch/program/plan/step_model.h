@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "comm/gradients/sum_type.h"
+#include "core/tensor/dtype.h"
 #include "launch/program/plan/all_reduce_cost.h"
 #include "launch/program/plan/step_trace.h"
 #include "launch/train/clock/overlap.h"
@@ -57,14 +59,24 @@ struct ComputeLoss {
   double share_of(double seconds, double bytes) const;
 };
 
+struct PlannedBucket {
+  std::size_t bytes = 0;  // of its gradients
+  DType type = DType::f32;
+};
+
 struct StepModel {
   ComputeModel compute;  // of a rank that has its cores to itself
   NodeCores node;
-  std::vector<std::size_t> bucket_bytes;  // the plan's, in the order they leave
-  double bytes_factor = 1;                // sent bytes over bucket_bytes: 0.5 for half the width
+  std::vector<PlannedBucket> buckets;  // in the order they leave
+  double bytes_factor = 1;             // 0.5: gradients of half the width
+  // The type of sums over ranks. `gradients` also for CPUs, which send gradients in their own type.
+  SumType sum_type = SumType::gradients;
   ComputeLoss loss;
   bool overlap = true;
   std::int64_t samples_per_rank = 1;  // of a step
+
+  // The data of the bucket's sum over this many ranks.
+  double summed_bytes(const PlannedBucket& bucket, int ranks) const;
 };
 
 struct StepPrediction {

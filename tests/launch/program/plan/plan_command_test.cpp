@@ -215,5 +215,35 @@ TEST_F(GpuPlan, PredictsAClusterOfGpusFromAStepTime) {
   EXPECT_EQ(Json::parse(text_of(file)).at("nccl").at("ring_bytes_per_second"), 20e9);
 }
 
+// NCCL sums bf16 as fp32 from 10 ranks on.
+TEST_F(GpuPlan, SumsOf16BitsHaveTheBytesOfTheirSumType) {
+  const auto file = workplace_.path("sums.json");
+  const auto plan_of = [&](const std::string& precision, const std::string& sum_type) {
+    const ProgramResult result =
+        plan(fmt::format("--gpu h100 --ranks 16 --nodes 2 --link 8x50GB/s --device-step 2ms --json {} "
+                         "--set train.precision={} --set comm.sum_type={}",
+                         file.string(), precision, sum_type));
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return Json::parse(text_of(file), nullptr, false);
+  };
+  const auto bytes = [](const Json& planned, int ranks) {
+    for (const Json& sum : planned.at("nccl_sums"))
+      if (sum.at("ranks").get<int>() == ranks) return sum.at("bytes").get<double>();
+    return 0.0;
+  };
+  const Json own = plan_of("bf16", "gradients"), wide = plan_of("bf16", "fp32"),
+             chosen = plan_of("bf16", "auto");
+  EXPECT_GT(bytes(own, 16), 0);
+  EXPECT_EQ(bytes(wide, 16), 2 * bytes(own, 16));
+  EXPECT_EQ(bytes(chosen, 8), bytes(own, 8));
+  EXPECT_EQ(bytes(chosen, 16), bytes(wide, 16));
+  EXPECT_GT(wide.at("predictions").back().at("sum_seconds"), own.at("predictions").back().at("sum_seconds"));
+  EXPECT_EQ(count(wide.at("from").dump(), "comm.sum_type = fp32"), 1);
+  EXPECT_EQ(count(own.at("from").dump(), "comm.sum_type"), 0);
+  // 16 bits halve the bytes only where sums stay narrow.
+  EXPECT_EQ(count(plan_of("fp32", "fp32").at("from").dump(), "16 bits"), 0);
+  EXPECT_EQ(count(plan_of("fp32", "gradients").at("from").dump(), "16 bits"), 1);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -26,10 +26,10 @@ ComputeModel even_compute(std::vector<double> factors = {1}) {
   return compute;
 }
 
-StepModel even_model(std::vector<std::size_t> buckets) {
+StepModel even_model(const std::vector<std::size_t>& buckets) {
   StepModel model;
   model.compute = even_compute();
-  model.bucket_bytes = std::move(buckets);
+  for (const std::size_t bytes : buckets) model.buckets.push_back({.bytes = bytes});
   model.samples_per_rank = 32;
   return model;
 }
@@ -170,7 +170,7 @@ TEST(PredictedStep, SharedCoresSlowDownCompute) {
   EXPECT_DOUBLE_EQ(seconds(4), 0.055) << "each rank has its own device";
 
   model.node.threads_per_rank = 1;
-  model.bucket_bytes = {40'000'000};
+  model.buckets = {{.bytes = 40'000'000}};
   cluster.nodes = 2;
   cluster.between_nodes = {.bytes_per_second = 1e15, .seconds_per_byte = 1e-9};
   cluster.ranks_per_node = 2;
@@ -235,8 +235,25 @@ TEST(PredictedStep, SumsOfGpusTakeTheTimeOfNcclsModel) {
   EXPECT_NEAR(seconds, 25e-6 + 1.75 * 40e6 / 480e9, 1e-9);
 }
 
+// bf16 is summed as fp32 from 10 ranks on, unless comm.sum_type = "gradients".
+TEST(PredictedStep, SumsThatGpusWidenHaveTwiceTheBytes) {
+  const StepModel wide = even_model({40'000'000});
+  StepModel narrow = even_model({20'000'000});
+  narrow.compute.arrivals = {};
+  narrow.compute.arrivals.add(20e6, 0.040);
+  narrow.buckets.front().type = DType::bf16;
+  narrow.sum_type = SumType::automatic;
+  const auto exposed = [](const StepModel& model, int count) {
+    return predict_step(model, h100_cluster(count)).exposed_seconds;
+  };
+  EXPECT_LT(exposed(narrow, 1), exposed(wide, 1)) << "8 ranks";
+  EXPECT_DOUBLE_EQ(exposed(narrow, 2), exposed(wide, 2)) << "16 ranks";
+  narrow.sum_type = SumType::gradients;
+  EXPECT_LT(exposed(narrow, 2), exposed(wide, 2));
+}
+
 TEST(PredictedScaling, NamesTheAlgorithmOfNcclForEachSize) {
-  const PlanBuckets buckets = [](const BucketMib&) { return std::vector<std::size_t>{40'000'000}; };
+  const PlanBuckets buckets = [](const BucketMib&) { return even_model({40'000'000}).buckets; };
   const SimulationReport report = simulate(even_model({40'000'000}), h100_cluster(16), buckets, false);
   ASSERT_EQ(report.nccl_sums.size(), report.rows.size() - 1) << "a single rank adds nothing";
   EXPECT_EQ(report.nccl_sums[2].ranks, 8);
@@ -275,7 +292,7 @@ TEST(Knee, IsNotClaimedForOneNodeWhoseLinkIsNotGiven) {
   Cluster cluster;
   cluster.ranks_per_node = 4;
   cluster.in_node = {.bytes_per_second = 1e12};
-  const PlanBuckets buckets = [](const BucketMib&) { return std::vector<std::size_t>{4}; };
+  const PlanBuckets buckets = [](const BucketMib&) { return even_model({4}).buckets; };
   const SimulationReport report = simulate(even_model({4}), cluster, buckets, false);
   EXPECT_NE(to_json(report).find("\"knee_ranks\": null"), std::string::npos);
   const std::vector<std::string> lines = to_lines(report);
@@ -287,7 +304,7 @@ TEST(Knee, IsNotClaimedForOneNodeWhoseLinkIsNotGiven) {
 TEST(PlanChanges, ListOnlyChangesThatShortenTheStep) {
   const PlanBuckets buckets = [](const BucketMib& mib) {
     const auto count = static_cast<std::size_t>(std::max(1.0, 40 / mib[1]));
-    return std::vector<std::size_t>(count, 40'000'000 / count);
+    return even_model(std::vector<std::size_t>(count, 40'000'000 / count)).buckets;
   };
   const StepModel model = even_model({40'000'000});
   const std::vector<PlanChange> changes = simulate(model, nodes(2, 1e9), buckets, true).changes;
