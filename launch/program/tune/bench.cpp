@@ -88,7 +88,11 @@ TuneVisit TuneBench::visit(const Config& candidate, int pairs,
         bench_.reference() == nullptr
             ? nullptr
             : bench_.build_beside_reference([&] { return bench_.build(candidate); });
-    if (other) warm_up(*other, warm_up_steps_);
+    if (other) {
+      // A resumed search reuses the measurement of calibrate(), which otherwise warms up the reference.
+      if (steps_done_ == 0) warm_up(*bench_.reference(), warm_up_steps_);
+      warm_up(*other, warm_up_steps_);
+    }
     turn(bench_.reference(), as_configured_);
     for (int pair = 0; pair < pairs; ++pair) {
       turn(other.get(), candidate);

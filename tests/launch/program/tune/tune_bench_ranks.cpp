@@ -89,6 +89,13 @@ int measure(World& world) {
     }
     constexpr std::size_t kRoomForThreads = std::size_t{48} << 20;
     CHECK(activations > 2 * kRoomForThreads, "{} bytes of activations", activations);
+    {
+      // Without calibrate(), as in a resumed search, the configuration is warmed up beside the candidate.
+      TuneBench resumed(world, *control, config, registry);
+      resumed.set_turns(0.3, 1);
+      const auto blocks = static_cast<double>(kBlocks * static_cast<std::size_t>(resumed.block_steps()));
+      expect_measured(resumed.visit(candidate, kPairs), 2 + blocks);
+    }
     TuneBench bench(world, *control, config, registry);
     bench.calibrate(2);
     bench.set_turns(0.3, 1);  // long steps: one to warm up, then blocks of one, without settling
