@@ -120,8 +120,13 @@ void require_same_batch(const Manifest& manifest, const Config& config, int rank
       counted(ranks, "rank"), config.loader.batch, config.loader.accumulation,
       of_one * config.loader.accumulation, manifest.global_batch);
   if (manifest.global_batch % of_one == 0) {
-    throw ConfigError(fmt::format("{}: set train.accumulation = {}, or give --resume-size any", what,
-                                  manifest.global_batch / of_one));
+    const std::int64_t keeps = manifest.global_batch / of_one;
+    if (config.rate_is_given)
+      throw ConfigError(
+          fmt::format("{}: set train.accumulation = {}, or give --resume-size any", what, keeps));
+    // A chosen learning rate follows the key, but not the flag.
+    throw ConfigError(
+        fmt::format("{}: give --resume-size any, which sets train.accumulation = {}", what, keeps));
   }
   const bool batch_divides = manifest.global_batch % config.loader.batch == 0;
   const std::int64_t known = batch_divides                        ? config.loader.batch
