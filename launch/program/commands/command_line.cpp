@@ -156,6 +156,22 @@ Command help_about(Grammar& grammar, const std::string& topic) {
   return given(grammar, "help");
 }
 
+// The words after the program's name, the last first, as CLI11 takes them. CLI11 splits "[a,b]" at the comma
+// for an argument that takes several paths: "./[a,b]" names the same path and is not split.
+std::vector<std::string> reversed_words(const Grammar& grammar, int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto command =
+      std::ranges::find(grammar.apps, words.front(), [](const CLI::App* app) { return app->get_name(); });
+  const bool takes_paths = command != grammar.apps.end() &&
+                           std::ranges::any_of((*command)->get_options(), [](const CLI::Option* option) {
+                             return option->get_positional() && option->get_allow_extra_args();
+                           });
+  for (std::string& word : words)
+    if (takes_paths && word.starts_with('[') && word.ends_with(']')) word.insert(0, "./");
+  std::ranges::reverse(words);
+  return words;
+}
+
 }  // namespace
 
 CLI::Validator number_between(double least, double most) {
@@ -177,7 +193,7 @@ Command parse_command_line(int argc, const char* const* argv, const Registry& re
   if (std::string_view(argv[1]) == "--version" || std::string_view(argv[1]) == "-V")
     return given(grammar, "version");
   try {
-    grammar.app.parse(argc, argv);
+    grammar.app.parse(reversed_words(grammar, argc, argv));
   } catch (const CLI::CallForHelp&) {
     const std::vector<CLI::App*> chosen = grammar.app.get_subcommands();
     return help_about(grammar, chosen.empty() ? "" : chosen.front()->get_name());

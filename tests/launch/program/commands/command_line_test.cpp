@@ -160,6 +160,14 @@ TEST(CommandLine, EmptyArgumentsAreRefused) {
   expect_parts(usage_error({"report", "x", ""}), {"RUN"});
 }
 
+// CLI11 would read "[a,b]" as a list. The message of the missing run shows the path.
+TEST(CommandLine, PathsInBracketsStayWhole) {
+  for (const char* path : {"[a,b]", "[2019]"}) {
+    const Command report = parse({"report", path, "c"});
+    expect_parts(message_of([&] { report.entry->alone(report); }), {fmt::format("./{} ", path)});
+  }
+}
+
 TEST(CommandLine, VersionIsPrinted) {
   for (const char* word : {"version", "--version", "-V"})
     EXPECT_EQ(parse({word}).text, fmt::format("lockstep {}\n", kVersion)) << word;
