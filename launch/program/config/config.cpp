@@ -340,12 +340,17 @@ void Loader::read_root(const toml::table& root, const std::string& name) {
       complaints_.add(
           name, line,
           fmt::format("{} = {}: a section [{}] of keys is expected", section, shown_value(node), section));
+    } else if (node.is_table() && section == "sweep") {
+      // The only error: others of such a file do not help.
+      throw ConfigError(
+          fmt::format("{}:{}: the section [sweep] makes this a file for lockstep sweep; run lockstep sweep "
+                      "with it, or give this command the configuration that its key config names",
+                      name, line));
     } else if (node.is_table()) {
       const std::string near = nearest(section, known);
       complaints_.add(name, line,
                       fmt::format("unknown section [{}]{}", one_line(section),
-                                  section == "sweep" ? "; a file with it is one for lockstep sweep"
-                                                     : did_you_mean(near.empty() ? near : "[" + near + "]")));
+                                  did_you_mean(near.empty() ? near : "[" + near + "]")));
     } else {
       complaints_.add(name, line, unknown_key(section, keys_));
     }

@@ -105,8 +105,8 @@ Config config_of(std::span<const std::string> overrides, const Registry& registr
 // chooses once train.batch = "auto" is found.
 std::string to_toml(const Config& config, const Registry& registry = {});
 
-// "section.key" of the first line in which two to_toml texts differ, with both values:
-// "train.batch: 32 against 64"; empty when equal.
+// The first difference of two to_toml texts: a key with both values, "train.batch: 32 against 64" or
+// "train.batch: nothing against 64", or the order of their keys; empty when equal.
 std::string first_difference(const std::string& toml, const std::string& other);
 
 // A key in which two to_toml texts differ; a value is empty where the text does not have the key.

@@ -33,6 +33,10 @@ std::vector<Setting> settings(const std::string& toml) {
   return result;
 }
 
+bool has_key(const std::vector<Setting>& text, const std::string& key) {
+  return std::ranges::find(text, key, &Setting::first) != text.end();
+}
+
 }  // namespace
 
 std::string to_toml(const Config& config, const Registry& registry) {
@@ -60,9 +64,12 @@ std::string first_difference(const std::string& toml, const std::string& other) 
   const std::vector<Setting> ours = settings(toml), theirs = settings(other);
   const auto [mine, its] = std::ranges::mismatch(ours, theirs);
   if (mine == ours.end() && its == theirs.end()) return {};
-  if (mine == ours.end()) return fmt::format("{}: nothing against {}", its->first, its->second);
-  const bool same_key = its != theirs.end() && its->first == mine->first;
-  return fmt::format("{}: {} against {}", mine->first, mine->second, same_key ? its->second : "nothing");
+  if (its == theirs.end() || (mine != ours.end() && !has_key(theirs, mine->first)))
+    return fmt::format("{}: {} against nothing", mine->first, mine->second);
+  if (mine == ours.end() || !has_key(ours, its->first))
+    return fmt::format("{}: nothing against {}", its->first, its->second);
+  if (mine->first != its->first) return fmt::format("order of keys: {} against {}", mine->first, its->first);
+  return fmt::format("{}: {} against {}", mine->first, mine->second, its->second);
 }
 
 std::vector<KeyDifference> differences(const std::string& toml, const std::string& other) {
@@ -76,7 +83,7 @@ std::vector<KeyDifference> differences(const std::string& toml, const std::strin
       found.push_back({key, value, their->second});
   }
   for (const auto& [key, value] : theirs)
-    if (std::ranges::find(ours, key, &Setting::first) == ours.end()) found.push_back({key, "", value});
+    if (!has_key(ours, key)) found.push_back({key, "", value});
   return found;
 }
 

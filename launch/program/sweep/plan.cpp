@@ -141,6 +141,9 @@ void SweepReader::read_set(const toml::node& node) {
                fmt::format("sweep.set: {}: a command is not accepted from a file, which another user may "
                            "have written; set the environment variable {}",
                            one_line(shown), kEventCommandVariable));
+    } else if (trimmed(std::string_view(*each).substr(0, each->find('=')), " \t") == "run.dir") {
+      complain(node, fmt::format("sweep.set: {}: the sweep sets run.dir for each trial; set dir in [sweep]",
+                                 one_line(*each)));
     } else {
       plan_.set.push_back(*each);
     }

@@ -93,8 +93,11 @@ std::string error_of_text(const std::string& text, const std::vector<std::string
   return error_of("own.toml", overrides);
 }
 
-TEST(ConfigErrors, FileOfASweepIsNamed) {
-  expect_parts(error_of_text("[sweep]\nconfig = \"own.toml\"\n"), {"own.toml:1:", "lockstep sweep"});
+TEST(ConfigErrors, FileOfASweepHasNoOtherError) {
+  const std::string sweep = "[sweep]\nconfig = \"base.toml\"\n";
+  for (const std::string& text : {sweep, sweep + "[keys]\ntrain.batch = [32, 64]\n",
+                                  sweep + "[keys]\n\"train.batch\" = = [32]\nseed 3\n"})
+    expect_error_lines(error_of_text(text), {{"own.toml:1:", "[sweep]", "lockstep sweep"}});
 }
 
 // The parser words a syntax error; lockstep adds its place and the other errors.

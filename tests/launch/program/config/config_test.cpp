@@ -590,6 +590,15 @@ TEST(Config, FirstDifferenceNamesKeyAndValues) {
   expect_in_order(first_difference(one, "[b]\nx = 1\n"), {"a.x", "1"});
 }
 
+TEST(Config, FirstDifferenceNamesAKeyThatOneTextLacksInTheMiddle) {
+  std::vector<std::string> overrides = {"data.path=x", "train.batch=auto"};
+  const std::string chosen = to_toml(config_of(overrides));
+  overrides.emplace_back("optimizer.learning_rate=0.5");
+  const std::string given = to_toml(config_of(overrides));
+  expect_in_order(first_difference(chosen, given), {"optimizer.learning_rate: ", " against 0.5"});
+  expect_in_order(first_difference(given, chosen), {"optimizer.learning_rate: 0.5 against "});
+}
+
 TEST(Config, EveryKeyIsDescribedAndPrinted) {
   const std::string described = describe_keys();
   const detail::Key& batch = key_called("train.batch");

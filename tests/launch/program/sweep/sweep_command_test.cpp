@@ -433,6 +433,19 @@ TEST(Sweep, HalvingRefusesAnEarlierEndOfEachTrial) {
   expect_failure(result, exit_code::config, {"train.until_epoch"});
 }
 
+// The base may have a run.dir, as every configuration of a training.
+TEST(Sweep, RefusesAnOverrideOfTheFolderOfTrials) {
+  const SweepPlace place("sweep_set_dir");
+  const std::string keys = "train.batch = [8]";
+  for (const char* override_text : {"run.dir=elsewhere", " run.dir = elsewhere"}) {
+    const ProgramResult result = run_shell(
+        place.command(fmt::format("method = \"grid\"\nset = [\"{}\"]", override_text), keys) + " --print");
+    expect_failure(result, exit_code::config, {"sweep.toml:5", "set dir"});
+  }
+  const ProgramResult allowed = run_shell(place.command("method = \"grid\"", keys) + " --print");
+  EXPECT_EQ(allowed.exit_code, exit_code::done) << allowed.output;
+}
+
 TEST(Sweep, AllErrorsOfAFileAreReportedAtOnce) {
   const SweepPlace place("sweep_wrong");
   const std::string sweep = place.command(

@@ -35,5 +35,29 @@ TEST(SweepJournal, ErrorNamesTheFirstLineOfAnotherFile) {
       {"sweep.jsonl:1 "});
 }
 
+// The error for the journal of a sweep over `before` if it is opened for a sweep over `after`.
+std::string error_of_other_keys(const std::string& before, const std::string& after) {
+  const TemporaryFolder folder("sweep_journal");
+  const std::filesystem::path path = folder.path() / "sweep.jsonl";
+  static_cast<void>(SweepJournal(path, "", "[keys]\n" + before));
+  return message_of<ConfigError>([&] { static_cast<void>(SweepJournal(path, "", "[keys]\n" + after)); });
+}
+
+TEST(SweepJournal, ErrorNamesTheKeyThatWasAddedOrRemoved) {
+  const std::string first = "train.batch = [8]\n", added = "optimizer.momentum = [0, 0.9]\n",
+                    last = "train.seed = [1, 2]\n";
+  for (const std::string& message : {error_of_other_keys(first + last, first + added + last),
+                                     error_of_other_keys(first + added + last, first + last)}) {
+    expect_parts(message, {"keys.optimizer.momentum", "[0, 0.9]"});
+    EXPECT_EQ(message.find("train.seed"), std::string::npos) << message;
+  }
+}
+
+// The order of the keys decides which settings trial 1 has.
+TEST(SweepJournal, KeysInAnotherOrderAreAnotherSweep) {
+  const std::string batch = "train.batch = [8, 16]\n", seed = "train.seed = [1, 2]\n";
+  expect_parts(error_of_other_keys(batch + seed, seed + batch), {"keys.train.batch", "keys.train.seed"});
+}
+
 }  // namespace
 }  // namespace lockstep
