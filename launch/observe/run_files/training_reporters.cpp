@@ -85,7 +85,7 @@ void SeriesReporter::steps_over() {
 
 void SeriesReporter::saving() {
   end_line();
-  waiting_since_ns_ = now_ns();
+  waiting_since_ns_ = now_ns();  // a wait that goes on belongs to the next line from here
 }
 
 void SeriesReporter::waiting(bool waits) {
