@@ -129,11 +129,12 @@ TEST_P(Resume, ContinuesBitForBitAfterAKill) {
   const Workplace workplace(fmt::format("killed_{}", ranks), "lockstep", kSide);
   Settings settings = demanding(ranks);
   const Undisturbed whole = undisturbed(ranks, workplace, settings);
-  settings.push_back("run.checkpoint_every=23");
-  // After the first epoch, and after the start of the second checkpoint, which waits until the first is
-  // written.
-  const std::int64_t step =
-      std::max<std::int64_t>(whole.metrics.at(0)["steps"].get<std::int64_t>(), 2 * 23) + 5;
+  constexpr std::int64_t kEvery = 23;
+  settings.push_back(fmt::format("run.checkpoint_every={}", kEvery));
+  // After the start of the first checkpoint that is due in the second epoch: it waits until that of the first
+  // epoch's end, the best so far, is written.
+  const std::int64_t epoch = whole.metrics.at(0)["steps"].get<std::int64_t>();
+  const std::int64_t step = (epoch / kEvery + 1) * kEvery + 5;
   const ProgramResult killed = run_shell(
       command_of(ranks, workplace, settings, fmt::format("--inject kill:rank={},step={}", ranks - 1, step)));
   ASSERT_NE(killed.exit_code, 0) << killed.output;
