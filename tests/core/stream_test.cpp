@@ -60,9 +60,9 @@ TEST(ComputeStream, AnExceptionReachesTheCaller) {
 // Sizes around those at which several threads copy, from an address that is not aligned.
 TEST(ComputeStream, CopiesExactlyTheBytesOfAnySize) {
   Stream stream(kHost, StreamUse::compute);
-  std::vector<unsigned char> from(200'001);
+  std::vector<unsigned char> from(1'200'001);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(1 + i % 251);
-  for (const std::size_t bytes : {0, 1, 65'535, 65'536, 65'537, 98'304, 98'305, 200'000}) {
+  for (const std::size_t bytes : {0, 1, 1'048'575, 1'048'576, 1'048'577, 1'081'344, 1'081'345, 1'200'000}) {
     std::vector<unsigned char> to(from.size()), expected(from.size());
     std::copy_n(from.begin() + 1, bytes, expected.begin());
     stream.copy(to.data(), from.data() + 1, bytes);

@@ -105,7 +105,7 @@ TEST(StreamOrder, LargeCopiesOnTheComputeStreamUseItsThreads) {
   const KeptThreads kept;
   cpu_backend().set_threads(5);
   Stream compute(Device{}, StreamUse::compute);
-  const Values from = random_values(kManyElements, "copied");
+  const Values from = random_values(std::int64_t{1} << 18, "copied");
   Values to(from.size());
   compute.copy(to.data(), from.data(), from.size() * sizeof(float));
   EXPECT_EQ(to, from);
