@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <map>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "core/error.h"
 #include "core/log.h"
 #include "core/system/printable.h"
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -90,13 +91,9 @@ WeightsFile::WeightsFile(const std::filesystem::path& path, std::span<const Stat
                       path.string(), entry.name));
     if (!entry.name.ends_with(kCounter)) ignored.push_back(entry.name);
   }
-  constexpr std::size_t kNamed = 5;
-  const std::size_t more = ignored.size() - std::min(ignored.size(), kNamed);
-  ignored.resize(ignored.size() - more);
   if (ignored.empty()) return;
-  log::info("{}: tensors that do not belong to the network are ignored: {}{}", path.string(),
-            printable(fmt::format("{}", fmt::join(ignored, ", "))),
-            more > 0 ? fmt::format(" and {} more", more) : "");
+  log::info("{}: tensors that do not belong to the network are ignored: {}", path.string(),
+            printable(few_of(ignored)));
 }
 
 // False for tensors outside the wrapped network, for scalars of other types ("n_averaged"), and for the names

@@ -5,7 +5,8 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "core/text/text.h"
 
 namespace lockstep {
 namespace {
@@ -79,13 +80,6 @@ std::string blame(const WatchedRank& rank, Milliseconds interval) {
   return fmt::format("{} is alive but hangs{}: {}it is {}", name, why, where, place_of(rank.status));
 }
 
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kNamed = 8;
-  if (ranks.size() <= kNamed) return fmt::format("{}", fmt::join(ranks, ", "));
-  return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kNamed, ", "),
-                     ranks.size() - kNamed);
-}
-
 // The ranks that wait in one collective, and their longest wait.
 struct Waiters {
   std::vector<int> ranks;
@@ -101,9 +95,8 @@ std::string tell_waits(const Ranks& waiting) {
   }
   std::string text;
   for (const auto& [collective, waiters] : by_collective) {
-    const bool one = waiters.ranks.size() == 1;
-    text += fmt::format("\n{} {} wait{} in {} for {:.1f} s", one ? "rank" : "ranks", list_of(waiters.ranks),
-                        one ? "s" : "", collective, in_seconds(waiters.longest_ms));
+    text += fmt::format("\n{} wait{} in {} for {:.1f} s", named_ranks(waiters.ranks),
+                        waiters.ranks.size() == 1 ? "s" : "", collective, in_seconds(waiters.longest_ms));
   }
   return text;
 }
@@ -118,8 +111,9 @@ std::string tell_devices(const Ranks& quiet, const std::vector<int>& to_blame) {
   }
   std::string text;
   for (const auto& [place, ranks] : by_place) {
-    text += fmt::format("\nthe {} {} {} {}", ranks.size() == 1 ? "device of rank" : "devices of ranks",
-                        list_of(ranks), ranks.size() == 1 ? "is" : "are", place_of(place));
+    const bool one = ranks.size() == 1;
+    text += fmt::format("\nthe {} of {} {} {}", one ? "device" : "devices", named_ranks(ranks),
+                        one ? "is" : "are", place_of(place));
   }
   return text;
 }

@@ -3,8 +3,10 @@
 // Counts, ranks and CSV fields as text; numbers, blanks, parts and letter case of text.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,9 +23,16 @@ std::string counted(std::integral auto count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-// "rank 1", "ranks 1, 3".
+// The first items with commas between them, and the number of further ones: "1, 3 and 5 more".
+std::string few_of(const auto& items, std::size_t most = 5) {
+  const auto first = std::span(items).first(std::min(most, std::size(items)));
+  const std::size_t more = std::size(items) - first.size();
+  return fmt::format("{}{}", fmt::join(first, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+// "rank 1", "ranks 1, 3"; at most eight of them.
 inline std::string named_ranks(std::span<const int> ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", few_of(ranks, 8));
 }
 
 // Removes the blanks at both ends.

@@ -6,12 +6,11 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -112,14 +111,6 @@ std::string name_of_first_download(std::string_view name) {
   if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
   if (!number_from<std::size_t>(name.substr(begin + 1, end - begin - 1))) return {};
   return fmt::format("{}{}", trimmed(name.substr(0, begin)), name.substr(end + 1));
-}
-
-// The first five names, and the number of further ones.
-std::string few_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kNamed = 5;
-  const std::span<const std::string> named = std::span(names).first(std::min(kNamed, names.size()));
-  const std::size_t more = names.size() - named.size();
-  return fmt::format("{}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 // Files with the mark in their names, or of shards; and the names of those that are skipped.

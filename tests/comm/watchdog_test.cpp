@@ -98,6 +98,11 @@ TEST(Verdict, BlamesNoRankIfAllWait) {
   expect_parts(lines_naming(verdict.text, "all_reduce 9 of 65 "), {"rank 2"});
 }
 
+TEST(Verdict, NamesTheFirstEightOfManyRanks) {
+  expect_parts(judge(waiting_ranks(8), kBeat).text, {"ranks 0, 1, 2, 3, 4, 5, 6, 7 wait"});
+  expect_parts(judge(waiting_ranks(100), kBeat).text, {"ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more wait"});
+}
+
 // Host threads wait for their devices; none waits in a collective.
 std::vector<WatchedRank> ranks_of_devices(std::vector<DevicePlace> places) {
   std::vector<WatchedRank> ranks = waiting_ranks(static_cast<int>(places.size()));
