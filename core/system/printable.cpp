@@ -34,14 +34,14 @@ Character first_of(std::string_view text) {
 // ASCII control characters and the C1 set, which terminals also interpret.
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-std::string shown_without_controls(std::string_view text, bool keeps_layout) {
+// Replaces bytes that are not UTF-8, and characters for which stays() is false.
+std::string with_escapes(std::string_view text, bool (*stays)(std::uint32_t code)) {
   std::string shown;
   for (std::size_t at = 0; at < text.size();) {
     const Character character = first_of(text.substr(at));
-    const bool is_layout = character.code == '\n' || character.code == '\t';
-    const bool stays = (is_layout && keeps_layout) || !is_control(character.code);
+    const bool is_kept = character.is_text && stays(character.code);
     for (const char byte : text.substr(at, character.bytes)) {
-      if (character.is_text && stays)
+      if (is_kept)
         shown += byte;
       else
         shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
@@ -53,8 +53,16 @@ std::string shown_without_controls(std::string_view text, bool keeps_layout) {
 
 }  // namespace
 
-std::string printable(std::string_view text) { return shown_without_controls(text, true); }
-std::string printable_line(std::string_view text) { return shown_without_controls(text, false); }
+std::string printable(std::string_view text) {
+  return with_escapes(text,
+                      [](std::uint32_t code) { return code == '\n' || code == '\t' || !is_control(code); });
+}
+std::string printable_line(std::string_view text) {
+  return with_escapes(text, [](std::uint32_t code) { return !is_control(code); });
+}
+std::string valid_utf8(std::string_view text) {
+  return with_escapes(text, [](std::uint32_t) { return true; });
+}
 
 bool has_control_characters(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/files/safetensors.h"
+#include "core/system/printable.h"
 #include "core/text/json_text.h"
 
 namespace lockstep {
@@ -70,6 +71,7 @@ ExportFacts export_facts(const Config& config, const Dataset& images, const Regi
                     .classes = images.class_names()};
   for (const KeyDifference& each : differences(to_toml(config, registry), ""))
     if (is_of_the_network(each.key)) facts.settings.push_back(each.key + "=" + each.value);
+  for (std::string& name : facts.classes) name = valid_utf8(name);  // as to_metadata() writes it
   for (std::int64_t label = std::ssize(facts.classes); label < images.classes(); ++label)
     facts.classes.push_back(std::to_string(label));
   return facts;

@@ -22,7 +22,7 @@ struct ExportFacts {
   bool masks = false;  // the network has an output for each pixel
   // Per channel; the input is (pixel - mean) / deviation, with pixels in [0, 1]. Empty: the pixel itself.
   std::vector<double> mean, deviation;
-  std::vector<std::string> classes;  // names; "0", "1", .. if the dataset has none
+  std::vector<std::string> classes;  // names in UTF-8; "0", "1", .. if the dataset has none
 };
 
 ExportFacts export_facts(const Config& config, const Dataset& images, const Registry& registry);

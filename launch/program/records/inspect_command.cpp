@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/system/printable.h"
 #include "core/system/terminal.h"
+#include "core/text/json_text.h"
 #include "core/text/text.h"
 #include "data/images/png.h"
 #include "data/images/resample.h"
@@ -191,7 +192,7 @@ int run_inspect(const Command& command) {
   if (flags.json) {
     Json document{{"class_names", train.class_names()}};
     for (const Found& found : splits) document[found.name] = description(found);
-    fmt::print("{}\n", document.dump(2, ' ', true, Json::error_handler_t::replace));
+    fmt::print("{}\n", dumped(document, 2, true));
   } else {
     print_fitted(printable(fmt::format("{}: {}", flags.folder, summary_of_splits(splits[0], splits[1]))));
     for (const Found& found : splits)

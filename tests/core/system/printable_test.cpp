@@ -43,6 +43,11 @@ TEST(Printable, InvalidUtf8IsShownByteByByte) {
   EXPECT_EQ(printable("\xed\xa0\x80 \xf5\x80\x80\x80"), "\\xed\\xa0\\x80 \\xf5\\x80\\x80\\x80");
 }
 
+TEST(Printable, ValidUtf8KeepsControlCharacters) {
+  EXPECT_EQ(valid_utf8("Gr\xc3\xb6\x1b\n\xc2\x9b\\"), "Gr\xc3\xb6\x1b\n\xc2\x9b\\");
+  EXPECT_EQ(valid_utf8("p\xe9\n"), "p\\xe9\n");
+}
+
 TEST(Printable, ControlCharactersAreFound) {
   EXPECT_TRUE(has_control_characters("a\x1b"));
   EXPECT_TRUE(has_control_characters("two\nlines"));
