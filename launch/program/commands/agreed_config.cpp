@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/commands/agreed_config.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,7 +12,9 @@
 #include "comm/agreement.h"
 #include "core/error.h"
 #include "core/files/atomic_file.h"
+#include "core/files/file_text.h"
 #include "core/text/text.h"
+#include "launch/program/html_report/files/run_files.h"
 
 namespace lockstep {
 namespace {
@@ -24,11 +28,19 @@ void require_same_config(Communicator& communicator, const std::string& toml) {
                   named_ranks(found.ranks), first_difference(found.reference, found.text))));
 }
 
+struct ResultFile {
+  const char* flag;
+  std::string path;  // empty: the flag is not given
+};
+std::array<ResultFile, 3> result_files(const Command& command) {
+  return {{{"--export", command.export_}, {"--digest", command.digest}, {"--trace", command.trace}}};
+}
+
 // Rank 0 alone writes results, so a flag that only other ranks have would be ignored.
 void require_flags_of_first(Communicator& communicator, const Command& command) {
-  constexpr const char* kFlags[] = {"--export", "--digest", "--trace"};
-  const std::array<bool, 3> given = {!command.export_.empty(), !command.digest.empty(),
-                                     !command.trace.empty()};
+  const std::array<ResultFile, 3> files = result_files(command);
+  std::array<bool, 3> given = {};
+  std::ranges::transform(files, given.begin(), [](const ResultFile& each) { return !each.path.empty(); });
   const std::vector<std::array<bool, 3>> all = gather_values(communicator, given);
   for (std::size_t flag = 0; flag < given.size(); ++flag) {
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
@@ -36,8 +48,40 @@ void require_flags_of_first(Communicator& communicator, const Command& command) 
       throw_agreed(
           ConfigError(fmt::format("rank {} has {}, but rank 0, which writes the file, has not; start every "
                                   "rank with the same command",
-                                  rank, kFlags[flag])));
+                                  rank, files[flag].flag)));
     }
+  }
+}
+
+// A pipe or a device, which takes any number of results.
+bool is_written_in_place(const std::string& path) {
+  std::error_code unknown;
+  const std::filesystem::file_status there = std::filesystem::status(path, unknown);
+  return std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
+         !std::filesystem::is_directory(there);
+}
+
+// Throws UsageError if a result would replace another result, the configuration or a file of the run.
+void require_separate_files(const Command& command, const Config& config) {
+  const std::vector<std::string> presets = preset_names(command.registry);
+  const bool is_preset = std::ranges::find(presets, command.config) != presets.end();
+  std::vector<ResultFile> earlier;
+  for (const ResultFile& file : result_files(command)) {
+    if (file.path.empty() || is_written_in_place(file.path)) continue;
+    const auto is_same = [&](const std::string& other) {
+      return resolved_path(file.path) == resolved_path(other);
+    };
+    const auto same = std::ranges::find_if(earlier, is_same, &ResultFile::path);
+    std::string owner;
+    if (same != earlier.end())
+      owner = fmt::format("also the file of {}", same->flag);
+    else if (!is_preset && is_same(command.config))
+      owner = "the configuration";
+    else if (is_file_of_run(file.path, config.run_dir))
+      owner = "a file of the run itself";
+    if (!owner.empty())
+      throw UsageError(fmt::format("{} {} is {}; name another file", file.flag, file.path, owner));
+    earlier.push_back(file);
   }
 }
 
@@ -55,8 +99,8 @@ std::optional<Config> agreed_config(Communicator& communicator, const Command& c
     config = load_config(command.config, command.overrides, command.registry);
     if (!command.print_config) refuse_auto(config, command.name, options);
     if (!first) return;
-    for (const std::string* path : {&command.export_, &command.digest, &command.trace})
-      require_writable(*path);
+    require_separate_files(command, config);
+    for (const ResultFile& file : result_files(command)) require_writable(file.path);
   });
   if (command.print_config) {
     if (first) fmt::print("{}", to_toml(config, command.registry));
@@ -72,11 +116,7 @@ void require_writable(const std::string& path) {
   if (access(folder.c_str(), W_OK) != 0) {
     throw IoError(fmt::format("{}: the folder {} does not exist or is not writable", path, folder.string()));
   }
-  std::error_code unknown;
-  const std::filesystem::file_status there = std::filesystem::status(path, unknown);
-  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there) &&
-      !std::filesystem::is_directory(there))
-    return;  // the reader of a pipe would read the test file as the result
+  if (is_written_in_place(path)) return;  // the reader of a pipe would read the test file as the result
   AtomicFile tried(path);
   tried.write(std::string(4096, '\0'));  // a full disk still has room for an empty file
 }

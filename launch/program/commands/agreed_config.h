@@ -15,7 +15,8 @@ namespace lockstep {
 
 // Collective. Returns nullopt if the command only prints the configuration, after printing it. Throws agreed
 // errors: those of load_config, ConfigError if ranks have different configurations, --init or --print-config,
-// or if a rank has a flag of a result file and rank 0 has not, and IoError if such a file cannot be written.
+// or if a rank has a flag of a result file and rank 0 has not, UsageError if such a file would replace
+// another one, the configuration or a file of the run, and IoError if it cannot be written.
 // finds_batch, finds_precision: the command accepts the value "auto"; otherwise it is a ConfigError.
 struct AgreedConfigOptions {
   bool finds_batch = false;

@@ -47,6 +47,8 @@ void add_ranks_flag(CLI::App& app, Command& command) {
       ->check(CLI::Range(1, kMostRanks));
 }
 
+bool takes_value(const CLI::Option& option) { return option.get_expected_max() > 0; }
+
 Grammar::Grammar(const Registry& registry) {
   parsed.registry = registry;
   app.set_help_flag("-h,--help", "Print the commands and exit");
@@ -59,11 +61,11 @@ Grammar::Grammar(const Registry& registry) {
     command->footer(std::string(entry->example));
     command->set_help_flag("-h,--help", "Print this help and exit");
     if (entry->flags != nullptr) entry->flags(*command, parsed);
-    for (CLI::Option* option : command->get_options())
-      if (option->get_positional() && option->get_required()) option->check(is_given);
     if (entry->text == nullptr) add_log_level_flag(*command, parsed);
     const bool has_own = command->get_option_no_throw("--ranks") != nullptr;  // the command defines --ranks
     if (entry->in_world != nullptr && !has_own) add_ranks_flag(*command, parsed);
+    for (CLI::Option* option : command->get_options())
+      if (takes_value(*option)) option->check(is_given);
     apps.push_back(command);
   }
 }
@@ -81,7 +83,7 @@ CommandHelp help_for(const CLI::App& command) {
     for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
     for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
     const std::string type = option->get_type_name();  // then a ':' and the allowed values
-    if (option->get_expected_max() > 0) flag.value = type.substr(0, type.find(':'));
+    if (takes_value(*option)) flag.value = type.substr(0, type.find(':'));
     flag.description = option->get_description();
   }
   return help;
@@ -156,6 +158,15 @@ Command help_about(Grammar& grammar, const std::string& topic) {
   return given(grammar, "help");
 }
 
+// Throws UsageError for "--init=": CLI11 would take the next word as the value.
+void require_value(const std::string& word, const CLI::App& command) {
+  if (!word.starts_with("--") || word.find('=') + 1 != word.size()) return;
+  const std::string flag = word.substr(0, word.size() - 1);
+  const CLI::Option* option = command.get_option_no_throw(flag);
+  if (option != nullptr && takes_value(*option))
+    throw UsageError(fmt::format("{}: is empty; see lockstep help", flag));
+}
+
 // The words after the program's name, the last first, as CLI11 takes them. CLI11 splits "[a,b]" at the comma
 // for an argument that takes several paths: "./[a,b]" names the same path and is not split.
 std::vector<std::string> reversed_words(const Grammar& grammar, int argc, const char* const* argv) {
@@ -166,8 +177,10 @@ std::vector<std::string> reversed_words(const Grammar& grammar, int argc, const 
                            std::ranges::any_of((*command)->get_options(), [](const CLI::Option* option) {
                              return option->get_positional() && option->get_allow_extra_args();
                            });
-  for (std::string& word : words)
+  for (std::string& word : words) {
+    if (command != grammar.apps.end()) require_value(word, **command);
     if (takes_paths && word.starts_with('[') && word.ends_with(']')) word.insert(0, "./");
+  }
   std::ranges::reverse(words);
   return words;
 }

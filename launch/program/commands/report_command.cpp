@@ -41,9 +41,7 @@ void refuse_file_of_run(const fs::path& out, const fs::path& folder) {
   const fs::path file = fs::canonical(out, absent), run = fs::canonical(folder, absent);
   const bool inside =
       !run.empty() && std::mismatch(run.begin(), run.end(), file.begin(), file.end()).first == run.end();
-  const bool is_read = std::ranges::any_of(
-      files_of_run(folder), [&](const fs::path& each) { return fs::equivalent(out, each, absent); });
-  if (is_read || (inside && fs::is_regular_file(file, absent) && !is_page(file)))
+  if (is_file_of_run(out, folder) || (inside && fs::is_regular_file(file, absent) && !is_page(file)))
     throw UsageError(fmt::format("--out {} is a file of the run itself; name another file", out.string()));
 }
 

@@ -159,6 +159,36 @@ TEST(Output, UnwritableFileDoesNotPreventTheOthers) {
   EXPECT_EQ(text_of(digest).size(), 33u);
 }
 
+TEST(Output, ResultThatReplacesAnotherFileIsRefused) {
+  const Workplace workplace("one_path");
+  const std::string config = workplace.path("config.toml").string(), text = text_of(config),
+                    file = workplace.path("file").string(), linked = workplace.path("link/file").string();
+  fs::create_directory_symlink(".", workplace.path("link"));
+  const auto train = [&](const std::string& flags) {
+    return run_shell(workplace.train({"train.steps=2"}, flags));
+  };
+  const std::vector<std::pair<std::string, std::string>> replaced = {
+      {"--export " + file + " --digest ", file},
+      {"--export " + file + " --trace ", linked},
+      {"--digest " + file + " --trace ", workplace.path("nowhere/../file").string()},
+      {"--export ", config},
+      {"--trace ", workplace.path("run/config.toml").string()},
+      {"--digest ", workplace.path("link/run/metrics.jsonl").string()},
+      {"--export ", workplace.path("run/best.safetensors").string()}};
+  for (const auto& [flags, path] : replaced)
+    expect_failure(train(flags + path), exit_code::usage, {path + " is "});
+  EXPECT_EQ(text_of(config), text);
+  EXPECT_FALSE(fs::exists(workplace.path("run"))) << "refused before the run begins";
+
+  const ProgramResult devices = train("--digest /dev/null --trace /dev/null --export " + file);
+  EXPECT_EQ(devices.exit_code, 0) << devices.output;
+  const ProgramResult again = train("--init " + file + " --export " + file);
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  const std::string inside = workplace.path("run/own.safetensors").string();
+  const ProgramResult in_run = train("--export " + inside);
+  EXPECT_EQ(in_run.exit_code, 0) << in_run.output;
+}
+
 // `lockstep train .. | head`, whose reader exits before the first line.
 TEST(Output, ClosedPipeDoesNotEndTraining) {
   const Workplace workplace("pipe");
@@ -365,6 +395,11 @@ TEST(Steps, ScheduleHeaderAndProgressUseTheSameCount) {
   EXPECT_TRUE(says(short_of_it, "\nepoch 3/3  1/1  ")) << short_of_it.output;
   EXPECT_EQ(warm_up(short_of_it, {" 27 ", " 22", " 0.00815 ", " 0.01;"}), 1) << short_of_it.output;
   EXPECT_NEAR(last_metrics(workplace).value("learning_rate", 0.0), 0.01 * 22 / 27, 1e-12);
+  // The first epoch has 10 of the 32 steps.
+  const ProgramResult shorter =
+      run({"train.batch=48", "data.tail=carry", "train.steps=9", "schedule.warmup_epochs=1"});
+  EXPECT_EQ(warm_up(shorter, {" 10 ", " 9", " 0.009 "}), 1) << shorter.output;
+  EXPECT_NEAR(last_metrics(workplace).value("learning_rate", 0.0), 0.01 * 9 / 10, 1e-12);
 }
 
 }  // namespace

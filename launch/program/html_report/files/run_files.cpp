@@ -11,9 +11,11 @@
 #include <toml++/toml.h>
 
 #include "core/error.h"
+#include "core/files/file_text.h"
 #include "core/text/json_text.h"
 #include "launch/observe/run_files/json_fields.h"
 #include "launch/observe/run_files/report_json.h"
+#include "launch/observe/run_files/run_folder.h"
 #include "launch/program/config/config_keys.h"
 #include "launch/program/config/toml_text.h"
 #include "launch/train/checkpoint/plain_file.h"
@@ -208,11 +210,15 @@ std::vector<RunFact> read_config_facts(std::string_view text, const std::string&
   return facts;
 }
 
-std::vector<fs::path> files_of_run(const fs::path& folder) {
-  std::vector<fs::path> files;
-  for (const char* name : {kMetrics, kSteps, kEvaluations, kEvents, kConfig, kMachine, kMonitor})
-    files.push_back(folder / name);
-  return files;
+bool is_file_of_run(const fs::path& file, const fs::path& folder) {
+  const fs::path whole = resolved_path(file);
+  for (const char* name :
+       {kMetrics, kSteps, kEvaluations, kEvents, kConfig, kMachine, kMonitor, kBestFile, kLastGoodFile}) {
+    std::error_code absent;
+    const fs::path own = folder / name;
+    if (resolved_path(own) == whole || fs::equivalent(own, file, absent)) return true;
+  }
+  return false;
 }
 
 RunFolder read_run_folder(const fs::path& folder) {

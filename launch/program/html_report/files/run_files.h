@@ -49,8 +49,9 @@ struct RunFolder {
 // incomplete last line, which a writer may be writing, is skipped.
 RunFolder read_run_folder(const std::filesystem::path& folder);
 
-// The files that read_run_folder() reads.
-std::vector<std::filesystem::path> files_of_run(const std::filesystem::path& folder);
+// True if the run writes this file: one that read_run_folder() reads, or a network (run_folder.h). Neither
+// the file nor the folder need exist.
+bool is_file_of_run(const std::filesystem::path& file, const std::filesystem::path& folder);
 
 // Parse the text of a file; used by tests. name: the file in error messages.
 std::vector<StepLine> read_step_lines(std::string_view text, const std::string& name);

@@ -2,6 +2,9 @@
 #include "launch/program/commands/command_line.h"
 
 #include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -110,6 +113,15 @@ TEST(CommandLine, TuneTakesMinutesOrSteps) {
   EXPECT_NE(usage_error({"tune", "x", "--minutes", "1", "--steps", "9"}).find("--steps"), std::string::npos);
 }
 
+TEST(CommandLine, RowsOfAProfileHaveARange) {
+  EXPECT_EQ(parse({"profile", "x", "--rows", "0"}).rows, 0);
+  for (const char* wrong : {"-1", "1000001", "1.5"}) {
+    const std::string message = usage_error({"profile", "x", "--rows", wrong});
+    expect_parts(message, {"--rows"});
+    EXPECT_LT(message.size(), 80u) << message;
+  }
+}
+
 // Without --resume a new training would begin, and move the checkpoints aside.
 TEST(CommandLine, FlagsOfAResumeNeedIt) {
   for (const char* flag : {"--resume-with=train.epochs", "--resume-size=any"}) {
@@ -155,9 +167,38 @@ TEST(CommandLine, WrongWordsSuggestTheNearest) {
 
 // A script's variable that is not set.
 TEST(CommandLine, EmptyArgumentsAreRefused) {
+  expect_parts(usage_error({"monitor", ""}), {"RUN"});
   expect_parts(usage_error({"init", ""}), {"FOLDER"});
   expect_parts(usage_error({"pack", "x", ""}), {"FOLDER"});
   expect_parts(usage_error({"report", "x", ""}), {"RUN"});
+}
+
+// "train --init": a line for each flag that takes a value, of each command.
+std::string value_flags(const Command&, std::span<const CommandHelp> commands) {
+  std::string lines;
+  for (const CommandHelp& command : commands)
+    for (const FlagHelp& flag : command.flags)
+      if (!flag.value.empty()) lines += fmt::format("{} {}\n", command.name, flag.names.back());
+  return lines;
+}
+constexpr CommandEntry kValueFlags = {.name = "value-flags",
+                                      .description = "Print the flags that take a value",
+                                      .example = "lockstep value-flags",
+                                      .text = value_flags};
+
+TEST(CommandLine, EmptyValueOfAFlagIsRefused) {
+  Registry registry;
+  registry.commands.push_back(&kValueFlags);
+  const char* const words[] = {"lockstep", "value-flags"};
+  const std::vector<std::string> flags = lines_of(parse_command_line(2, words, registry).text);
+  EXPECT_EQ(std::ranges::count(flags, std::string("train --init")), 1);
+  EXPECT_EQ(std::ranges::count(flags, std::string("predict --log-level")), 1);
+  for (const std::string& each : flags) {
+    const std::size_t blank = each.find(' ');
+    const std::string command = each.substr(0, blank), flag = each.substr(blank + 1), joined = flag + "=";
+    expect_parts(usage_error({command.c_str(), flag.c_str(), ""}), {flag});
+    expect_parts(usage_error({command.c_str(), joined.c_str(), "--help"}), {flag});
+  }
 }
 
 // CLI11 would read "[a,b]" as a list. The message of the missing run shows the path.
