@@ -21,6 +21,7 @@
 #include "core/error.h"
 #include "core/files/atomic_file.h"
 #include "core/files/crc32c.h"
+#include "core/files/file_text.h"
 #include "core/log.h"
 #include "core/system/printable.h"
 #include "core/system/terminal.h"
@@ -147,14 +148,6 @@ Source find_source(const PredictFlags& flags, const Command& command, Communicat
   return source;
 }
 
-// The path of the file itself, without symbolic links.
-std::filesystem::path resolved(const std::filesystem::path& path) {
-  const std::filesystem::path whole = std::filesystem::absolute(path);
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::weakly_canonical(whole, error);
-  return error ? whole.lexically_normal() : real;
-}
-
 // The paths of the masks: those of the images below the deepest folder that holds all of them, as PNG files
 // in `folder`. Throws UsageError if two images would have the same, or if a mask would replace an image.
 std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& images,
@@ -171,12 +164,12 @@ std::vector<std::filesystem::path> mask_paths(const std::vector<std::string>& im
     common = shared;
   }
   std::set<fs::path> inputs;
-  for (const std::string& image : images) inputs.insert(resolved(image));
+  for (const std::string& image : images) inputs.insert(resolved_path(image));
   std::vector<fs::path> masks;
   std::map<fs::path, std::string> taken;
   for (std::size_t i = 0; i < images.size(); ++i) {
     masks.push_back(folder / whole[i].lexically_relative(common).replace_extension(".png"));
-    const fs::path written = resolved(masks.back());
+    const fs::path written = resolved_path(masks.back());
     const auto [other, is_new] = taken.emplace(written, images[i]);
     if (!is_new && other->second != images[i])
       throw UsageError(fmt::format("--masks {}: {} and {} would have the same mask {}; predict them apart",
@@ -449,14 +442,15 @@ int predict(const PredictFlags& flags, const Command& command, World& world, Com
   std::unique_ptr<Dataset> images;
   run_agreed(host, [&] {
     check_mask_flags(flags, facts);
+    paths = image_paths(flags.images);
+    const auto batch = std::min<std::int64_t>(flags.batch, std::ssize(paths));  // the rest would be padding
     std::vector<std::string> overrides = facts.settings;
     // No dataset is opened.
     overrides.insert(overrides.end(),
-                     {"train.batch=" + std::to_string(flags.batch), "kernels.choose=direct", "data.path=."});
+                     {"train.batch=" + std::to_string(batch), "kernels.choose=direct", "data.path=."});
     overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
     config = config_of(overrides, command.registry);
     refuse_auto(config, command.name);
-    paths = image_paths(flags.images);
     if (facts.masks) masks = mask_paths(paths, flags.masks);
     images = open_images(paths, facts, config);
   });
@@ -500,7 +494,7 @@ void predict_flags(CLI::App& app, Command& command) {
       ->type_name("FOLDER");
   app.add_flag("--csv", flags.csv, "Print CSV instead of lines of JSON");
   app.add_flag("--logits", flags.logits, "Also print the logit of each class");
-  app.add_option("--batch", flags.batch, "Images per batch (default: 64)")
+  app.add_option("--batch", flags.batch, "Images per batch (default: 64); at most the number of images")
       ->check(CLI::Range(1, 65536))
       ->type_name("N");
   app.add_option(

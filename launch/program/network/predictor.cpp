@@ -60,6 +60,9 @@ Predictor::Predictor(const Config& config, const Registry& registry, const Datas
       stream_(options.device, StreamUse::compute) {
   backend_for(options.device).set_threads(options.threads);
   const MemoryBudget budget = budget_for(planning_, config, options.device);
+  run_agreed(host, [&] {
+    if (config.device.memory_gib > 0) budget.require();
+  });
   network_ = planning_.plan(host, budget);
   run_agreed(host, [&] {
     if (options.state == nullptr)

@@ -38,7 +38,8 @@ class Predictor {
   };
   // Collective over `host`, a communicator of host memory. Uses the configuration's network and batch size;
   // `images` must have the network's input shape and number of classes. All references outlive this. Throws
-  // what network planning, loading weights and BatchLoader throw; a refusal of the weights is agreed.
+  // an agreed MemoryError if the network needs more than world.memory_limit, and what network planning,
+  // loading weights and BatchLoader throw; a refusal of the weights is agreed.
   Predictor(const Config& config, const Registry& registry, const Dataset& images, Communicator& host,
             const Options& options);
 

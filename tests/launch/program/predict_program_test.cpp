@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -40,9 +41,9 @@ class Predicted : public ::testing::Test {
     ASSERT_EQ(trained.exit_code, 0) << trained.output;
   }
 
-  // The command of a training.
-  std::string train() const {
-    std::string command = program("lockstep") + " train cifar10_resnet18";
+  // "lockstep NAME CONFIG --set ...", for these images.
+  std::string on_images(const std::string& name) const {
+    std::string command = program("lockstep") + " " + name + " cifar10_resnet18";
     for (const std::string& setting : std::vector<std::string>{
              "world.device=cpu", "data.path=" + folder_.path().string(), "model.name=cnn",
              "run.dir=" + (folder_.path() / "run").string(), "train.precision=fp32", "train.batch=10",
@@ -50,6 +51,7 @@ class Predicted : public ::testing::Test {
       command += " --set '" + setting + "'";
     return command;
   }
+  std::string train() const { return on_images("train"); }
   std::string weights() const { return (folder_.path() / "trained.safetensors").string(); }
   std::string test_images() const { return (folder_.path() / "test").string(); }
   double told_accuracy() const { return last_metrics_of(folder_.path() / "run").at("test_accuracy"); }
@@ -93,6 +95,16 @@ TEST_F(Predicted, MatchesTheAccuracyOfTraining) {
       EXPECT_EQ(answer["top"][0]["class"], answer["class"]);
       EXPECT_GE(answer["top"][0]["probability"], answer["top"][1]["probability"]);
     }
+  }
+}
+
+// A batch of the 30 images plans 3.6 MiB, a batch of one 1.2 MiB.
+TEST_F(Predicted, BatchHasAtMostTheNumberOfImagesAndKeepsTheMemoryLimit) {
+  const std::string limited = " --set train.threads=1 --set world.memory_limit=0.0025";  // 2.6 MiB
+  expect_failure(predict(weights() + " " + test_images() + limited), exit_code::io, {"(world.memory_limit)"});
+  for (const std::string& fitting : {test_images() + "/ant/60.jpg", test_images() + " --batch 1"}) {
+    const ProgramResult result = predict(weights() + " " + fitting + limited);
+    EXPECT_EQ(result.exit_code, 0) << result.output;
   }
 }
 
@@ -367,6 +379,33 @@ TEST(PredictProgram, OutputHalfWayBetweenClassesHasTheClassOfEvaluations) {
   EXPECT_EQ(answers[0]["label"], 2) << "1.5 is rounded up";
   EXPECT_EQ(answers[0]["top"][1]["label"], 1);
   for (const PredictJson& each : answers[0]["top"]) EXPECT_EQ(each["probability"], 0.5);
+}
+
+// Two names that differ in one byte of Latin-1.
+TEST_F(Predicted, NamesThatAreNotUtf8StayDifferent) {
+  for (const char* split : {"train", "test"}) {
+    const std::filesystem::path images = folder_.path() / split;
+    std::filesystem::rename(images / kClasses[0], images / "p\xe9");
+    std::filesystem::rename(images / kClasses[2], images / "p\xe8");
+  }
+  const ProgramResult trained = run_shell(train() + " --export " + weights());
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const ProgramResult result = predict(weights() + " " + test_images() + " --top 3");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::vector<PredictJson> answers = json_lines_of(result);
+  ASSERT_EQ(answers.size(), 30u) << result.output;
+  const std::set<std::string> names = {kClasses[1], "p\\xe8", "p\\xe9"};
+  std::set<std::string> classes, folders;
+  for (const PredictJson& each : answers[0]["top"]) classes.insert(each["class"].get<std::string>());
+  for (const PredictJson& each : answers)
+    folders.insert(std::filesystem::path(each["file"].get<std::string>()).parent_path().filename().string());
+  EXPECT_EQ(classes, names);
+  EXPECT_EQ(folders, names);
+  EXPECT_EQ(run_record(folder_.path() / "run")["dataset"]["class_names"].get<std::set<std::string>>(), names);
+
+  const ProgramResult evaluated = run_shell(on_images("eval") + " --init " + weights());
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
+  EXPECT_EQ(lines_naming(evaluated.output, "warning", weights()), "") << "the classes are the same";
 }
 
 TEST_F(Predicted, FileNamesPrintNoEscapeSequences) {
