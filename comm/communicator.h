@@ -56,7 +56,7 @@ class Communicator {
   int size() const { return size_; }
   virtual std::string_view name() const = 0;  // "self", "threads", "mpi", "nccl"
   virtual Stream& stream() = 0;
-  // The same ranks for a few bytes of host memory: this communicator on the CPU, one over MPI for devices.
+  // The same ranks for host memory: this communicator on the CPU, one over MPI for devices.
   virtual Communicator& host() { return *this; }
 
   // The node of each rank, by rank; nodes are numbered by their lowest rank. By default all ranks are on one

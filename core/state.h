@@ -21,8 +21,8 @@ enum class StateScope {
   sharded,     // each rank has one part of the whole
 };
 
-// fp32 in memory of the owner's device. Files and copies hold it plain: dense and row-major, as
-// layout.shape() says.
+// fp32 in memory of the owner's device, or in host memory. Files and copies hold it plain: dense and
+// row-major, as layout.shape() says.
 struct StateTensor {
   std::string name;  // PyTorch's where PyTorch has one: "layer1.0.conv1.weight"
   Layout layout;

@@ -15,6 +15,32 @@ namespace {
 
 Layout plain_of(const Layout& layout) { return {layout.shape(), layout.dtype()}; }
 
+std::size_t staging_bytes(const StateTensor& tensor, Device device) {
+  return tensor.layout.is_plain() || is_host_memory(device) ? 0 : tensor.layout.bytes();
+}
+
+// Calls visit(plain, place) with the index of each element in plain memory and in memory of the layout. The
+// latter is the sum of its row's offset and its column's; columns of padding come last.
+template <typename Visit>
+void for_each_element(const Layout& layout, Visit visit) {
+  const MatrixView view = layout.matrix_view();
+  const std::int64_t in_row = layout.shape().elements() / view.rows();
+  std::vector<std::int64_t> columns;
+  for (std::int64_t column = 0; column < in_row; ++column) columns.push_back(view.column_offset(column));
+  std::size_t plain = 0;
+  for (std::int64_t row = 0; row < view.rows(); ++row) {
+    const std::int64_t begin = view.row_offset(row);
+    for (const std::int64_t column : columns) visit(plain++, static_cast<std::size_t>(begin + column));
+  }
+}
+
+// The part of the staging memory for a tensor.
+std::span<float> staged(const StateTensor& tensor, const Buffer& staging) {
+  CHECK(tensor.layout.bytes() <= staging.bytes());
+  return {reinterpret_cast<float*>(staging.data()),
+          static_cast<std::size_t>(tensor.layout.physical_elements())};
+}
+
 // The tensors that a file of the network holds.
 class SharedTensors final : public StateVisitor {
  public:
@@ -84,34 +110,46 @@ std::optional<std::vector<std::uint16_t>> rounded(std::span<const float> values)
 }  // namespace
 
 Buffer staging_for(std::span<const StateTensor> state, Device device) {
-  std::int64_t elements = 0;
-  for (const StateTensor& tensor : state) {
-    if (!tensor.layout.is_plain()) elements = std::max(elements, tensor.layout.shape().elements());
-  }
-  return Buffer(static_cast<std::size_t>(elements) * sizeof(float), device);
+  std::size_t bytes = 0;
+  for (const StateTensor& tensor : state) bytes = std::max(bytes, staging_bytes(tensor, device));
+  return Buffer(bytes, Device{});
 }
 
 void grow_staging(Buffer& staging, const StateTensor& tensor, Device device) {
-  const auto bytes = static_cast<std::size_t>(tensor.layout.shape().elements()) * sizeof(float);
-  if (!tensor.layout.is_plain() && staging.bytes() < bytes) staging = Buffer(bytes, device);
+  const std::size_t bytes = staging_bytes(tensor, device);
+  if (staging.bytes() < bytes) staging = Buffer(bytes, Device{});
+}
+
+void make_plain(const Layout& layout, std::span<const float> from, std::span<float> to) {
+  CHECK(static_cast<std::int64_t>(from.size()) == layout.physical_elements() &&
+        static_cast<std::int64_t>(to.size()) == layout.shape().elements());
+  for_each_element(layout, [&](std::size_t plain, std::size_t place) { to[plain] = from[place]; });
 }
 
 void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
                  const Buffer& staging) {
   CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
-  if (tensor.layout.is_plain()) return stream.copy(tensor.value, plain.data(), plain.size_bytes());
-  CHECK(plain.size_bytes() <= staging.bytes());
-  stream.copy(staging.data(), plain.data(), plain.size_bytes());
-  backend.reorder(plain_of(tensor.layout), tensor.layout)->run(stream, staging.data(), tensor.value);
+  const Layout& layout = tensor.layout;
+  if (layout.is_plain()) return stream.copy(tensor.value, plain.data(), plain.size_bytes());
+  if (is_host_memory(stream.device()))
+    return backend.reorder(plain_of(layout), layout)->run(stream, plain.data(), tensor.value);
+  const std::span<float> to = staged(tensor, staging);
+  std::ranges::fill(to, 0.0f);  // padding
+  for_each_element(layout, [&](std::size_t index, std::size_t place) { to[place] = plain[index]; });
+  stream.copy(tensor.value, to.data(), to.size_bytes());
 }
 
 void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
                 const Buffer& staging) {
   CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
-  if (tensor.layout.is_plain()) return stream.copy(plain.data(), tensor.value, plain.size_bytes());
-  CHECK(plain.size_bytes() <= staging.bytes());
-  backend.reorder(tensor.layout, plain_of(tensor.layout))->run(stream, tensor.value, staging.data());
-  stream.copy(plain.data(), staging.data(), plain.size_bytes());
+  const Layout& layout = tensor.layout;
+  if (layout.is_plain()) return stream.copy(plain.data(), tensor.value, plain.size_bytes());
+  if (is_host_memory(stream.device()))
+    return backend.reorder(layout, plain_of(layout))->run(stream, tensor.value, plain.data());
+  const std::span<float> from = staged(tensor, staging);
+  stream.copy(from.data(), tensor.value, from.size_bytes());
+  stream.synchronize();
+  make_plain(layout, from, plain);
 }
 
 void restore_network(Network& network, const StateCopy& saved) {

@@ -16,17 +16,20 @@
 
 namespace lockstep {
 
-// Device memory for converting these tensors one at a time: as large as the largest tensor whose layout is
-// not plain; empty if all are plain.
+// Host memory for converting these tensors of a GPU one at a time: as large as the largest one whose layout
+// is not plain. Empty if all are plain, and for a CPU, which needs none.
 Buffer staging_for(std::span<const StateTensor> state, Device device);
 // Enlarges the staging memory if the tensor needs it.
 void grow_staging(Buffer& staging, const StateTensor& tensor, Device device);
-// Enqueue the copy of one tensor between its layout on the device and plain host memory of
-// shape().elements(), which must stay valid until the stream has finished.
+// Enqueue the copy of one tensor between its layout and plain host memory of shape().elements(). This memory
+// and the staging memory must stay valid and unchanged until the stream has finished. Neither function takes
+// memory of the device, which may have none left.
 void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
                  const Buffer& staging);
 void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
                 const Buffer& staging);
+// Converts a tensor in host memory from its layout, which is a GPU's or has no padding, to the plain one.
+void make_plain(const Layout& layout, std::span<const float> from, std::span<float> to);
 
 // Restores the network's state. Throws DataError as StateWriter does, and for a replicated parameter in
 // `saved` that the network does not have; a tensor of another owner has another suffix ("fc.weight.ema").

@@ -302,7 +302,7 @@ std::span<float> Optimizer::state() const {
 void Optimizer::visit_tensors(StateVisitor& visitor, Stream& stream) {
   const bool shares = shares_elements();
   const std::size_t elements = memory_.values.size();
-  const Buffer whole(shares ? elements * sizeof(float) : 0, memory_.device);
+  const Buffer whole(shares ? elements * sizeof(float) : 0, Device{});
   auto* const flat = reinterpret_cast<float*>(whole.data());
   const auto for_each_piece = [&](std::size_t which, auto move) {
     for (std::size_t piece = 0; piece < pieces(); ++piece) {

@@ -32,9 +32,8 @@ struct TrainedMemory {
   std::span<float> values;
   FlatRange copies;  // copies that layers of the half ranges compute with; empty in fp32
   std::span<const FlatRange> gradients;
-  // Collective. Fills in the elements of other ranks in a flat array in memory of the device, of which this
-  // rank's are set, and waits for them. Null: no other rank updates elements. The state then covers all of
-  // them.
+  // Collective. Fills in the elements of other ranks in a flat array in host memory, of which this rank's are
+  // set, and waits for them. Null: no other rank updates elements. The state then covers all of them.
   std::function<void(float* flat)> complete = nullptr;
 };
 TrainedMemory trained_memory(Network& network, std::span<const FlatRange> gradients,
@@ -99,7 +98,7 @@ class Optimizer {
   // Visits each of state_names() for each parameter, as in "fc.weight.momentum_buffer", and the lasting parts
   // of control(): steps, loss scale, good steps. No work on them may be pending. Collective if
   // TrainedMemory::complete is set and the visitor does not write: the state of all elements is completed, in
-  // memory that lasts for the call.
+  // host memory that lasts for the call.
   void visit_state(StateVisitor& visitor);
   static constexpr const char* kSteps = "optimizer.steps";  // name of the count of steps without skipped ones
 

@@ -294,15 +294,15 @@ void GradientBuckets::send_values(Stream& compute, float* values, std::size_t ra
   CHECK(sharded(), "send_values() needs the sharded exchange");
   compute.record(produced_);
   communicator_.stream().wait(produced_);
-  gather_range(values, range);
+  gather_range(communicator_, values, range);
 }
 
 // The rest is not sent: every rank has it.
-void GradientBuckets::gather_range(float* values, std::size_t range) {
+void GradientBuckets::gather_range(Communicator& communicator, float* values, std::size_t range) {
   if (range >= share_of_bucket_.size()) return;
   const Bucket& bucket = plan_.buckets()[share_of_bucket_[range]];
-  communicator_.all_gather(values + bucket.share_of(communicator_.rank()).begin, values + bucket.begin,
-                           static_cast<std::size_t>(bucket.share), DType::f32);
+  communicator.all_gather(values + bucket.share_of(communicator.rank()).begin, values + bucket.begin,
+                          static_cast<std::size_t>(bucket.share), DType::f32);
 }
 
 void GradientBuckets::wait_for_values(Stream& compute) {
@@ -313,8 +313,9 @@ void GradientBuckets::wait_for_values(Stream& compute) {
 std::function<void(float* values)> GradientBuckets::completion() {
   if (!sharded()) return nullptr;
   return [this](float* values) {
-    for (std::size_t range = 0; range < shares_.size(); ++range) gather_range(values, range);
-    communicator_.stream().synchronize();
+    Communicator& host = communicator_.host();
+    for (std::size_t range = 0; range < shares_.size(); ++range) gather_range(host, values, range);
+    host.stream().synchronize();
   };
 }
 

@@ -167,8 +167,8 @@ class GradientBuckets final : public GradientListener {
   void send_values(Stream& compute, float* values, std::size_t range);
   // Makes later work on the stream wait for all send_values() so far.
   void wait_for_values(Stream& compute);
-  // If sharded(), a collective function: send_values() of all ranges, which then have arrived; no work on
-  // them may be pending. Else null.
+  // If sharded(), a collective function: sends this rank's elements of all ranges of applied_gradients() to
+  // all ranks, receives theirs, and waits for them. values: fp32 host memory in the flat order. Else null.
   std::function<void(float* values)> completion();
   // Call after wait() and the check of this rank's gradients: *finite, in device memory, is 1, or 0 if a
   // value is not finite. Makes *finite equal on every rank and passes it to the exchange (settle()).
@@ -182,7 +182,7 @@ class GradientBuckets final : public GradientListener {
   void compare_plans();
   void make_exchange();
   void list_shares();
-  void gather_range(float* values, std::size_t range);
+  void gather_range(Communicator& communicator, float* values, std::size_t range);
   // True if the exchange's memory holds sums rather than codec state.
   bool exchanges_sums() const {
     return sums_ != nullptr || sharded() ||

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/train/parameter_reader.h"
 
+#include <algorithm>
+
 #include "models/network_state.h"
 
 namespace lockstep {
@@ -11,6 +13,15 @@ StateTensor tensor_of(const Parameter& parameter, float* values) {
           .layout = parameter.layout,
           .value = values,
           .elements = parameter.layout.physical_elements()};
+}
+
+// Converts on the host, because a GPU may have no memory left for the values in fp32.
+template <typename Type>
+void read_as_floats(Stream& stream, const void* from, std::vector<float>& to) {
+  std::vector<Type> values(to.size());
+  stream.copy(values.data(), from, values.size() * sizeof(Type));
+  stream.synchronize();
+  std::ranges::transform(values, to.begin(), [](Type value) { return static_cast<float>(value); });
 }
 
 }  // namespace
@@ -30,15 +41,12 @@ std::span<const float> ParameterReader::read(const Parameter& parameter) {
 std::span<const float> ParameterReader::read_gradient(const Parameter& parameter) {
   if (parameter.gradient_type == DType::f32)
     return read(tensor_of(parameter, static_cast<float*>(parameter.gradient)));
-  const std::int64_t count = parameter.layout.physical_elements();
-  const auto bytes = static_cast<std::size_t>(count) * sizeof(float);
-  if (wide_.bytes() < bytes) wide_ = Buffer(bytes, network_.device());
-  network_.backend().cast(stream_, {.count = count,
-                                    .from_type = parameter.gradient_type,
-                                    .to_type = DType::f32,
-                                    .from = parameter.gradient,
-                                    .to = wide_.data()});
-  return read(tensor_of(parameter, reinterpret_cast<float*>(wide_.data())));
+  wide_.resize(static_cast<std::size_t>(parameter.layout.physical_elements()));
+  if (parameter.gradient_type == DType::f16)
+    read_as_floats<Half>(stream_, parameter.gradient, wide_);
+  else
+    read_as_floats<BFloat16>(stream_, parameter.gradient, wide_);
+  return read(tensor_of(parameter, wide_.data()));
 }
 
 }  // namespace lockstep

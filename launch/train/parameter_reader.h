@@ -28,7 +28,7 @@ class ParameterReader {
   Network& network_;
   Stream& stream_;
   Buffer staging_;
-  Buffer wide_;  // 16-bit gradients converted to fp32
+  std::vector<float> wide_;  // a 16-bit gradient converted to fp32
   std::vector<float> plain_;
 };
 

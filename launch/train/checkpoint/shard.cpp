@@ -45,19 +45,7 @@ std::variant<std::int64_t, double> number_of(std::string_view text, const std::f
   throw DataError(fmt::format("{}: a value in the metadata is not a number", path.string()));
 }
 
-// An element's offset is the sum of its row's offset and its column's.
-void make_plain(const Layout& layout, std::vector<float>& values, std::vector<float>& scratch) {
-  const MatrixView view = layout.matrix_view();
-  std::vector<std::int64_t> columns;
-  for (std::int64_t column = 0; column < view.columns(); ++column)
-    columns.push_back(view.column_offset(column));
-  scratch.assign(values.begin(), values.end());
-  float* to = values.data();
-  for (std::int64_t row = 0; row < view.rows(); ++row) {
-    const float* from = scratch.data() + view.row_offset(row);
-    for (const std::int64_t offset : columns) *to++ = from[offset];
-  }
-}
+bool has_padding(const Layout& layout) { return layout.physical_elements() != layout.shape().elements(); }
 
 }  // namespace
 
@@ -75,7 +63,10 @@ void StateSnapshotTaker::arrange() {
   std::vector<float> scratch;
   for (Part* part : {&shared_, &own_}) {
     for (std::size_t i = 0; i < part->visited; ++i) {
-      if (part->layouts[i]) make_plain(*part->layouts[i], part->copy.tensors[i].values, scratch);
+      if (!part->layouts[i]) continue;
+      std::vector<float>& values = part->copy.tensors[i].values;
+      scratch.assign(values.begin(), values.end());
+      make_plain(*part->layouts[i], scratch, values);
       part->layouts[i].reset();
     }
   }
@@ -96,21 +87,14 @@ std::vector<TensorHash> StateSnapshotTaker::shared_hashes() const {
   return hashes;
 }
 
-const Layout* StateSnapshotTaker::copied_layout(const StateTensor& tensor) const {
-  const Layout& layout = tensor.layout;
-  if (!is_host_memory(stream_.device())) return nullptr;
-  const bool whole = layout.physical_elements() == layout.shape().elements();
-  return whole ? &layout : nullptr;
-}
-
 void StateSnapshotTaker::read(const StateTensor& tensor, std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
-  if (copied_layout(tensor) != nullptr) {
+  if (has_padding(tensor.layout)) {
+    grow_staging(staging_, tensor, stream_.device());
+    read_plain(backend_for(stream_.device()), stream_, tensor, values, staging_);
+  } else {
     stream_.copy(values.data(), tensor.value, values.size() * sizeof(float));
-    return stream_.synchronize();
   }
-  grow_staging(staging_, tensor, stream_.device());
-  read_plain(backend_for(stream_.device()), stream_, tensor, values, staging_);
   stream_.synchronize();
 }
 
@@ -118,7 +102,7 @@ void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
   if (scope == StateScope::replicated && shared_mode_ != Shared::takes) {
     if (shared_mode_ == Shared::ignores) return;
     std::span<const float> values(tensor.value, static_cast<std::size_t>(tensor.layout.shape().elements()));
-    if (copied_layout(tensor) == nullptr) {
+    if (!is_host_memory(stream_.device()) || has_padding(tensor.layout)) {
       read(tensor, hashed_);
       values = hashed_;
     }
@@ -134,8 +118,8 @@ void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {
   piece.shape = tensor.layout.shape();
   read(tensor, piece.values);
   part.layouts.resize(tensors.size());
-  const Layout* layout = copied_layout(tensor);
-  if (layout != nullptr && !layout->is_plain()) part.layouts[part.visited - 1] = *layout;
+  if (!tensor.layout.is_plain() && !has_padding(tensor.layout))
+    part.layouts[part.visited - 1] = tensor.layout;
 }
 
 void StateSnapshotTaker::value(const std::string& name, StateScope scope, StateValue value) {

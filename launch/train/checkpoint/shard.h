@@ -19,9 +19,9 @@
 
 namespace lockstep {
 
-// Copies state into memory that it reuses: later snapshots of the same state allocate nothing. In host memory
-// a tensor is copied in its own layout. arrange(), which may run on another thread during training, converts
-// the copies to the plain layout.
+// Copies state into host memory that it reuses: later snapshots of the same state allocate nothing. A tensor
+// without padding is copied in its own layout. arrange(), which may run on another thread during training,
+// converts the copies to the plain layout.
 class StateSnapshotTaker final : public StateVisitor {
  public:
   // takes: copies the shared state. hashes: only hashes its tensors, while another rank copies them, for
@@ -51,8 +51,6 @@ class StateSnapshotTaker final : public StateVisitor {
     std::vector<std::optional<Layout>> layouts;  // of tensors that are not plain yet
   };
 
-  // The tensor's layout if it is in host memory and stores every element once; else null.
-  const Layout* copied_layout(const StateTensor& tensor) const;
   void read(const StateTensor& tensor, std::vector<float>& values);
 
   Stream stream_;

@@ -102,8 +102,7 @@ void DelayedGradients::visit_state(StateVisitor& visitor, Stream& compute) {
     under_way_ = 0;
     return;
   }
-  Buffer memory(network_.values().size_bytes(), network_.device());
-  auto* plain = reinterpret_cast<float*>(memory.data());
+  auto* plain = reinterpret_cast<float*>(values_.data());
   for (const FlatRange& range : buckets_.gradients()) {
     network_.backend().cast(compute, {.count = range.count(),
                                       .from_type = range.type,

@@ -90,7 +90,7 @@ class DelayedGradients {
   GradientBuckets& buckets_;
   Optimizer& optimizer_;
   int ranks_;
-  Buffer values_;   // the parameters, while the network has predicted ones
+  Buffer values_;   // the parameters, while the network has predicted ones; in visit_state() the gradients
   Buffer control_;  // for this rank's own gradients; then scale() and good_steps()
   std::int64_t under_way_ = 0;
 };
