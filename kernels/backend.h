@@ -67,7 +67,8 @@ class Backend {
   virtual std::string describe() const = 0;
   // All that a kernel's time depends on besides its shape: library, version, processor, threads in use.
   virtual std::string identity() const = 0;
-  // Measures the peak rates with the threads in use. Takes about a second.
+  // Measures the peak rates with the threads in use. Takes about a second and, on a GPU, 1.1 GB of its memory
+  // meanwhile.
   virtual Peak measure_peak() = 0;
   // Measures the rate that bounds products of this type (with `tf32`, a GPU's TF32 rate). Takes some
   // milliseconds and, on a GPU, 200 MB of its memory meanwhile.

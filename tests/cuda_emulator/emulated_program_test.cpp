@@ -178,6 +178,48 @@ TEST_F(EmulatedDigest, InsufficientMemoryIsReportedBeforeTraining) {
   EXPECT_EQ(result.exit_code, exit_code::io) << result.output;
 }
 
+// Training needs about 61, 53 and 102 MiB of the device. The dense layer's weights, 19.2 MB, have another
+// layout in files; the device has no memory for a copy of them.
+TEST_F(EmulatedDigest, CheckpointsTakeNoMemoryOfTheDevice) {
+  for (const auto& [setting, memory] : {std::pair{"comm.exchange=dense", "70MiB"},
+                                        {"comm.exchange=sharded", "62MiB"},
+                                        {"train.staleness=1", "110MiB"}}) {
+    SCOPED_TRACE(setting);
+    std::filesystem::remove_all(workplace_.path("run"));
+    EmulatedRun run{
+        .settings = {"model.name=layers",
+                     R"(model.layer=[{ kind = "convolution", channels = 8, kernel = 3, padding = "same" }, )"
+                     R"({ kind = "dense", features = 20000 }, { kind = "dense" }])",
+                     "data.format=synthetic", "data.synthetic.height=6", "data.synthetic.width=5",
+                     "data.synthetic.channels=3", "data.synthetic.classes=3",
+                     "data.synthetic.train_samples=64", "data.synthetic.test_samples=8",
+                     "optimizer.learning_rate=1e-4", "train.batch=2", "train.steps=3", setting}};
+    const std::string expected = digest_of(workplace_, run);
+    run.settings.push_back("run.checkpoint_every=2");
+    run.machine = fmt::format("LOCKSTEP_EMULATED_MEMORY={}", memory);
+    EXPECT_EQ(digest_of(workplace_, run), expected);
+    const std::string digest = workplace_.path("resumed").string();
+    const std::string checkpoint = workplace_.path("run/checkpoints/step-000000002").string();
+    const ProgramResult resumed = run_ranks(
+        run.ranks, command_of(workplace_, run, fmt::format("--resume {} --digest {}", checkpoint, digest)));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(text_of(digest), expected);
+  }
+}
+
+// Measuring the peak needs 768 MiB and more.
+TEST_F(EmulatedDigest, AProfileWithoutMemoryForMeasuringThePeakIsShownWithoutIt) {
+  const std::string page = workplace_.path("layers.html").string();
+  const ProgramResult result =
+      run_shell(fmt::format("LOCKSTEP_EMULATED_MEMORY=600MiB {} profile {} --device cuda --steps 1 --set "
+                            "model.mlp.width=32 --html {}",
+                            program("lockstep-emulated"), workplace_.path("config.toml").string(), page));
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const std::regex row(R"(\n +fc1 +forward [^\n]* -\n)");
+  EXPECT_TRUE(std::regex_search(result.output, row)) << result.output;
+  EXPECT_GE(count(text_of(page), "fc1"), 1);
+}
+
 // Ranks that share a device keep to their shares, which are smaller than the device.
 TEST_F(EmulatedDigest, MemoryLimitIsTheMemoryOfARank) {
   const auto run = [&](const Settings& more) {

@@ -86,6 +86,7 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
   const Precision precision = network_.precision();
   const DeviceRates rates{.gigaflops = gigaflops_in(peak, precision),
                           .gigabytes_per_second = peak.gigabytes_per_second};
+  const bool measured = rates.gigaflops > 0 && rates.gigabytes_per_second > 0;
   std::vector<Row> rows;
   for (std::size_t node = 0; node < seconds_.size(); ++node) {
     const PlannedNode& planned = network_.nodes()[node];
@@ -97,16 +98,17 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
       // A gradient reads and writes tensors of the same sizes as forward.
       const std::int64_t bytes = layer == nullptr ? 0 : forward_bytes(graph_, *layer, precision);
       if (seconds < 1e-6) continue;
-      const PassRoof roof(operations, bytes, rates);
       rows.push_back({.name = names_[node],
                       .kind = kind_of_node(layer),
                       .direction = direction_name(layer, direction),
                       .kernel = planned.layer->choice(direction),
                       .milliseconds = seconds * 1e3,
                       .gigaflops = static_cast<double>(operations) / seconds * 1e-9,
-                      .gigabytes_per_second = static_cast<double>(bytes) / seconds * 1e-9,
-                      .share_of_peak = roof.seconds() / seconds,
-                      .memory_bound = roof.memory_bound()});
+                      .gigabytes_per_second = static_cast<double>(bytes) / seconds * 1e-9});
+      if (!measured) continue;
+      const PassRoof roof(operations, bytes, rates);
+      rows.back().share_of_peak = roof.seconds() / seconds;
+      rows.back().memory_bound = roof.memory_bound();
     }
   }
   std::ranges::stable_sort(rows, std::greater<>(), &Row::milliseconds);

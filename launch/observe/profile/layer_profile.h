@@ -45,10 +45,11 @@ class LayerProfile final : public LayerObserver {
     double milliseconds = 0;
     double gigaflops = 0;             // 10^9 operations per second (executed_flops); 0: none
     double gigabytes_per_second = 0;  // reading and writing each tensor once
-    double share_of_peak = 0;         // share of the lower roof: operations in its precision, or memory
+    double share_of_peak = 0;         // of the lower roof: operations in its precision, or memory; 0: unknown
     bool memory_bound = false;        // the lower roof is memory's
   };
-  // Rows of one step, the longest first, after `steps` steps were observed.
+  // Rows of one step, the longest first, after `steps` steps were observed. Rates of the peak that are 0 were
+  // not measured.
   std::vector<Row> rows(int steps, const Peak& peak) const;
 
  private:

@@ -57,18 +57,21 @@ void print_kinds(std::span<const LayerProfile::Row> rows) {
 void print_most_expensive(std::span<const LayerProfile::Row> rows) {
   std::string text;
   for (const LayerProfile::Row& row : rows.first(std::min<std::size_t>(3, rows.size()))) {
-    text += fmt::format("{}{} ({}, {:.1f} ms, {:.0f} % of peak)", text.empty() ? "" : "; ", row.name,
-                        row.direction, row.milliseconds, 100 * row.share_of_peak);
+    const std::string share =
+        row.share_of_peak > 0 ? fmt::format(", {:.0f} % of peak", 100 * row.share_of_peak) : "";
+    text += fmt::format("{}{} ({}, {:.1f} ms{})", text.empty() ? "" : "; ", row.name, row.direction,
+                        row.milliseconds, share);
   }
   print_fitted(fmt::format("most expensive: {}", text));
 }
 
 void print_page(const LayerPage& page, int most_rows) {
   print_fitted(page.network + " " + page.where);
+  const std::string peak =
+      fmt::format("{:.0f} GFLOP/s, {:.1f} GB/s", page.peak_gigaflops, page.peak_gigabytes);
   print_fitted(
-      fmt::format("peak of rank 0, measured on all ranks at once: {:.0f} GFLOP/s, {:.1f} GB/s; the step "
-                  "reaches {:.0f} GFLOP/s",
-                  page.peak_gigaflops, page.peak_gigabytes, page.step_gigaflops));
+      fmt::format("peak of rank 0, measured on all ranks at once: {}; the step reaches {:.0f} GFLOP/s",
+                  page.peak_gigaflops > 0 ? peak : "-", page.step_gigaflops));
   print_account(page.account, page.steps);
   print_kinds(page.rows);
   const std::size_t all = page.rows.size();
@@ -130,7 +133,14 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   }
   const StepAccount account = run.trainer->take_account();
   Peak peak;
-  measure_together(communicator, [&] { peak = training.network().backend().measure_peak(); });
+  measure_together(communicator, [&] {
+    try {
+      peak = training.network().backend().measure_peak();
+    } catch (const Error& error) {
+      log::info("cannot measure the peak rates of {}, so shares of the peak are not reported: {}",
+                to_string(training.network().device()), error.what());
+    }
+  });
   if (world.rank() != 0) return exit_code::done;
 
   const auto rows = run.profile->rows(command.steps, peak);
@@ -171,7 +181,7 @@ void profile_flags(CLI::App& app, Command& command) {
                  "Also write the profile, with all layers, to this file as an HTML page")
       ->type_name("FILE");
   app.add_option("--rows", command.rows, "Rows of the layer table (default: 20); 0 prints all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1'000'000))
       ->type_name("N");
 }
 

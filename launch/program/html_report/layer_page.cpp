@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/program/html_report/layer_page.h"
 
+#include <limits>
+
 #include <fmt/format.h>
 
 #include "launch/observe/charts/markup.h"
@@ -10,6 +12,9 @@
 
 namespace lockstep {
 namespace {
+
+// A figure that was not measured is 0; NaN is shown as a dash.
+double measured(double figure) { return figure > 0 ? figure : std::numeric_limits<double>::quiet_NaN(); }
 
 HtmlCell share_cell(double share, std::size_t color) {
   return barred_cell(percent_text(share), share, curve_class(color));
@@ -49,8 +54,10 @@ std::string layer_section(const LayerPage& page) {
         {text_cell(row.name), text_cell(row.direction), text_cell(row.kernel),
          number_cell(seconds_text(row.milliseconds * 1e-3)), share_cell(row.milliseconds / all, 0),
          number_cell(row.gigaflops > 0 ? number_text(row.gigaflops, 3) : ""),
-         number_cell(number_text(row.gigabytes_per_second, 3)), share_cell(row.share_of_peak, 2),
-         text_cell(row.memory_bound ? "memory" : "compute")});
+         number_cell(number_text(row.gigabytes_per_second, 3)), share_cell(measured(row.share_of_peak), 2),
+         text_cell(row.share_of_peak == 0 ? ""
+                   : row.memory_bound     ? "memory"
+                                          : "compute")});
   }
   std::string notes;
   for (const std::string& line : explain_above_peak(page.rows))
@@ -66,10 +73,11 @@ std::string layer_page(const LayerPage& page) {
       fmt::format("<h1>{}, layer by layer</h1>\n<p class=\"soft\">{}</p>\n", in_markup(page.network),
                   in_markup(page.where)) +
       "<div class=\"cards\">\n" + html_card("step", seconds_text(step_seconds), "of rank 0", CardUse::leads) +
-      html_card("of peak", percent_text(page.step_gigaflops / page.peak_gigaflops), "by operations") +
+      html_card("of peak", percent_text(page.step_gigaflops / measured(page.peak_gigaflops)),
+                "by operations") +
       html_card("reached", number_text(page.step_gigaflops), "GFLOP/s in a step") +
-      html_card("peak", number_text(page.peak_gigaflops), "GFLOP/s, measured") +
-      html_card("peak", number_text(page.peak_gigabytes), "GB/s of memory, measured") + "</div>\n" +
+      html_card("peak", number_text(measured(page.peak_gigaflops)), "GFLOP/s, measured") +
+      html_card("peak", number_text(measured(page.peak_gigabytes)), "GB/s of memory, measured") + "</div>\n" +
       account_section(page) + kind_section(page) + layer_section(page);
   return html_page(
       page.network + ", layer by layer", body,

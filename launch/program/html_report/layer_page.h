@@ -17,7 +17,7 @@ struct LayerPage {
   std::string where;    // "on cpu, 2 ranks x batch 32 ..."
   StepAccount account;  // of all steps
   int steps = 1;
-  double peak_gigaflops = 0;  // per second, in the precision of the training
+  double peak_gigaflops = 0;  // per second, in the precision of the training; 0: not measured
   double peak_gigabytes = 0;
   double step_gigaflops = 0;                     // per second, reached by the step
   std::span<const LayerProfile::Row> rows = {};  // the longest first

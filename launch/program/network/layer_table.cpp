@@ -26,7 +26,7 @@ struct Numbers {
         share(fmt::format("{:.1f}", 100 * row.milliseconds / all_milliseconds)),
         gigaflops(row.gigaflops > 0 ? fmt::format("{:.0f}", row.gigaflops) : ""),
         gigabytes(fmt::format("{:.1f}", row.gigabytes_per_second)),
-        share_of_peak(fmt::format("{:.0f}", 100 * row.share_of_peak)) {}
+        share_of_peak(row.share_of_peak > 0 ? fmt::format("{:.0f}", 100 * row.share_of_peak) : "-") {}
   std::string milliseconds, share, gigaflops, gigabytes, share_of_peak;
 };
 

@@ -59,6 +59,13 @@ TEST(LayerProfile, ComparesALayerWithComputeAndMemoryPeaks) {
   }
 }
 
+TEST(LayerProfile, WithoutAMeasuredPeakSharesAreUnknown) {
+  const Row row = row_in(Precision::fp32, {});
+  EXPECT_GT(row.gigaflops, 0);
+  EXPECT_EQ(row.share_of_peak, 0);
+  EXPECT_FALSE(row.memory_bound);
+}
+
 TEST(ExplainAbovePeak, IsEmptyBelowThePeak) {
   const Row rows[] = {{.share_of_peak = 1.004}, {.share_of_peak = 0.3}};
   EXPECT_TRUE(explain_above_peak(rows).empty());

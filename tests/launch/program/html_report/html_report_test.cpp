@@ -14,6 +14,7 @@
 #include "launch/program/html_report/charts/chart.h"
 #include "launch/program/html_report/files/run_summary.h"
 #include "launch/program/html_report/html.h"
+#include "launch/program/html_report/layer_page.h"
 #include "launch/program/html_report/page.h"
 #include "launch/program/html_report/run_sections.h"
 #include "tests/message_of.h"
@@ -610,6 +611,23 @@ TEST_F(RunFolders, SecretsAreNotShown) {
       read_config_facts("[run]\nevent_command = \"curl token\"\n", "config.toml");
   ASSERT_EQ(facts.size(), 1u);
   EXPECT_EQ(facts[0].second, "redacted");
+}
+
+// The dashes are the share of the step, both peaks, and the share of the layer.
+TEST(LayerPage, APeakThatWasNotMeasuredIsADash) {
+  LayerProfile::Row row{.name = "fc1", .kind = "linear", .direction = "forward", .milliseconds = 1};
+  LayerPage page;
+  page.account[Phase::forward] = 2e-3;
+  page.step_gigaflops = 5;
+  page.rows = std::span(&row, 1);
+  const std::string unknown = layer_page(page);
+  row.share_of_peak = 0.5;
+  page.peak_gigaflops = 100;
+  page.peak_gigabytes = 10;
+  const std::string known = layer_page(page);
+  EXPECT_EQ(times_on_page(unknown, "\u2013"), times_on_page(known, "\u2013") + 4);
+  EXPECT_TRUE(page_has(known, "50.0 %"));
+  EXPECT_TRUE(page_has(unknown, "fc1"));
 }
 
 }  // namespace

@@ -74,6 +74,12 @@ TEST(LayerTable, IsCompleteOnAWideTerminal) {
   EXPECT_LE(longest(lines_for(width - 1)), static_cast<std::size_t>(width - 1));
 }
 
+TEST(LayerTable, AnUnknownShareOfThePeakIsADash) {
+  const Row row{.name = "fc1", .direction = "forward", .milliseconds = 1};
+  const std::string table = layer_table(std::span(&row, 1), 1, {});
+  EXPECT_TRUE(table.ends_with("     -\n")) << table;
+}
+
 TEST(LayerTable, PercentagesIncludeHiddenRows) {
   const std::vector<std::string> lines = lines_for(0, 1);
   ASSERT_EQ(lines.size(), 2u);
