@@ -68,6 +68,7 @@ std::span<const Exclusion> exclusions() {
        "codecs are compared by the time of steps that wait for their gradients; otherwise name a codec"},
       {momentum_codec, other_optimizer, "adds SGD's momentum to gradients before it compresses them"},
       {momentum_codec, clip_norm, "adds momentum to gradients before their mean is computed"},
+      {momentum_codec, staleness, "keeps the momentum that the prediction of parameters needs"},
       {momentum_codec, average_every,
        "adds momentum to gradients, but ranks exchange differences of parameters"}};
   return kExclusions;

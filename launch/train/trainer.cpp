@@ -28,6 +28,8 @@ namespace {
 
 // Fails a CHECK if features of the training exclude each other, or if parts and options do not fit.
 const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Parts& parts) {
+  const bool codec_adds_momentum =
+      std::ranges::any_of(parts.network.parameters(), &Parameter::gradient_has_momentum);
   const std::map<Feature, std::pair<std::string_view, bool>> features = {
       {Feature::reproducible, {"step statistics", parts.step_statistics != nullptr}},
       {Feature::sync_batch_norm, {"synchronised batch norm", parts.across != nullptr}},
@@ -41,6 +43,7 @@ const TrainerOptions& checked(const TrainerOptions& options, const Trainer::Part
       {Feature::ring, {"a ring", options.topology == Topology::ring}},
       {Feature::cross_barrier, {"cross_barrier", options.cross_barrier}},
       {Feature::sharded, {"sharded buckets", parts.buckets.sharded()}},
+      {Feature::momentum_codec, {"a codec that adds momentum", codec_adds_momentum}},
       {Feature::max_skipped_steps, {"max_skipped_steps", options.max_skipped_steps > 0}},
       {Feature::dynamic_loss_scale, {"a dynamic loss scale", parts.optimizer.loss_scale_options().dynamic()}},
       {Feature::evaluations_within, {"evaluate_every", options.evaluate_every > 0}},

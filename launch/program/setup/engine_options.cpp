@@ -28,6 +28,11 @@ void check_momentum(const ExchangeChoice& choice, const Config& config) {
                     "\"topk\"",
                     config.trainer.clip_norm, choice.kind->name, why(Feature::clip_norm)));
   }
+  if (config.gradients.staleness > 0) {
+    throw ConfigError(
+        fmt::format("train.staleness = {}: comm.codec = \"{}\" {}; set another codec, such as \"topk\"",
+                    config.gradients.staleness, choice.kind->name, why(Feature::staleness)));
+  }
   if (config.trainer.average_every > 1) {
     throw ConfigError(
         fmt::format("train.average_every = {}: comm.codec = \"{}\" {}; set another codec, such as \"topk\"",
@@ -69,7 +74,8 @@ BucketOptions bucket_options(const Config& config, const Registry& registry) {
   check_momentum(options.exchange, config);
   for (const CodecRule& rule : options.codecs.rules) check_momentum(rule.choice, config);
   options.momentum = {.momentum = config.optimizer.momentum, .nesterov = config.optimizer.nesterov};
-  if (config.optimizer.name != "sgd" || config.trainer.average_every > 1 || config.trainer.clip_norm > 0) {
+  if (config.optimizer.name != "sgd" || config.trainer.average_every > 1 || config.trainer.clip_norm > 0 ||
+      options.delayed) {
     options.exchange = without_momentum(options.exchange);
     for (CodecRule& rule : options.codecs.rules) rule.choice = without_momentum(rule.choice);
   }

@@ -226,8 +226,8 @@ std::map<std::string, std::string> told(const Config& config) {
   tell("checkpoints.grace_seconds", config.checkpoints.grace_seconds);
   tell("checkpoints.errors", name_of(config.checkpoints.errors, {"warn", "stop"}));
 
-  const Schedule schedule =
-      make_schedule(config.schedule, config.trainer.epochs, config.trainer.epochs * kStepsPerEpoch);
+  const Schedule schedule = make_schedule(config.schedule, config.trainer.epochs,
+                                          [](std::int64_t epoch) { return epoch * kStepsPerEpoch; });
   tell("schedule.kind", schedule.kind.name);
   tell("schedule.base", schedule.base);
   tell("schedule.scaled", scaled_rate(config.schedule, 512));
@@ -544,13 +544,17 @@ TEST(EngineOptions, EachKeyChangesOnlyItsOption) {
   }
 }
 
-TEST(EngineOptions, LocalSgdRefusesCodecsThatAddMomentum) {
+TEST(EngineOptions, LocalSgdAndLateGradientsRefuseCodecsThatAddMomentum) {
   for (const char* codec : {"comm.codec=dgc", "comm.codec_for=fc.*=dgc"}) {
-    EXPECT_NO_THROW(bucket_options(config_with({codec, "train.average_every=1"})));
+    EXPECT_NO_THROW(bucket_options(config_with({codec, "train.average_every=1", "train.staleness=0"})));
     expect_parts(message_of<ConfigError>([&] {
                    bucket_options(config_with({codec, "train.average_every=4"}));
                  }),
                  {"train.average_every = 4", "comm.codec", "\"dgc\""});
+    expect_parts(message_of<ConfigError>([&] {
+                   bucket_options(config_with({codec, "train.staleness=1"}));
+                 }),
+                 {"train.staleness = 1", "comm.codec", "\"dgc\""});
   }
 }
 
@@ -596,6 +600,7 @@ TEST(EngineOptions, TopKCorrectsTheMomentumOfSgdOnly) {
     EXPECT_FALSE(corrects({codec, "optimizer.name=adamw"}));
     EXPECT_FALSE(corrects({codec, "optimizer.clip_norm=1"}));
     EXPECT_FALSE(corrects({codec, "train.average_every=4"}));
+    EXPECT_FALSE(corrects({codec, "train.staleness=1"}));
   }
   const BucketOptions options = bucket_options(config_with({"comm.codec=auto", "comm.codec_limit=topk"}));
   ASSERT_FALSE(options.codecs.candidates.empty());
