@@ -267,6 +267,37 @@ TEST_P(CudaBackend, SoftmaxCrossEntropyMatchesTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Types, CudaBackend, testing::ValuesIn(kTypes),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
+// data.augment_on changes no byte.
+TEST(CudaBackendItself, ColorJitterHasTheBytesOfTheCpu) {
+  SKIP_WITHOUT_A_GPU();
+  constexpr std::int64_t kBatch = 200, kSide = 32, kChannels = 3;
+  std::vector<std::uint8_t> images;
+  for (const float value : random_values(kBatch * kSide * kSide * kChannels, "colours"))
+    images.push_back(static_cast<std::uint8_t>(static_cast<std::int32_t>(value * 1e6f)));
+  std::vector<SampleId> samples;
+  for (std::int32_t i = 0; i < kBatch; ++i) samples.push_back({.epoch = 2, .index = i});
+  const auto jittered = [&](Device device) {
+    Side side(device);
+    const Buffer from = on_device(side.stream, images), ids = on_device(side.stream, samples);
+    Buffer to(images.size(), device);
+    side.backend.color_jitter(side.stream,
+                              {.batch = kBatch,
+                               .height = kSide,
+                               .width = kSide,
+                               .channels = kChannels,
+                               .how = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1},
+                               .key = {3, 4},
+                               .images = reinterpret_cast<const std::uint8_t*>(from.data()),
+                               .samples = reinterpret_cast<const SampleId*>(ids.data()),
+                               .output = reinterpret_cast<std::uint8_t*>(to.data())});
+    std::vector<std::uint8_t> output(images.size());
+    side.stream.copy(output.data(), to.data(), to.bytes());
+    side.stream.synchronize();
+    return output;
+  };
+  EXPECT_EQ(jittered(kGpu), jittered(Device{}));
+}
+
 TEST(CudaBackendItself, DescribesItselfAndIsCreatedOncePerDevice) {
   SKIP_WITHOUT_A_GPU();
   Backend& backend = backend_for(kGpu);
