@@ -100,6 +100,9 @@ struct Piece {
 void read_one(const Dataset& dataset, std::int64_t index, const PackOptions& options, Piece& piece,
               std::vector<std::uint8_t>& image) {
   if (options.coding == ImageCoding::file && options.jpeg_quality == 0) {
+    OwnSizeImage decoded;  // read_stored() does not detect undecodable images
+    dataset.read_own_size(
+        index, [](const ImageShape& whole) { return whole; }, decoded);
     piece.labels.push_back(dataset.read_stored(index, image));
   } else {
     image.resize(static_cast<std::size_t>(dataset.image_shape().bytes()));

@@ -18,6 +18,7 @@
 #include "core/files/atomic_file.h"
 #include "core/files/crc32c.h"
 #include "data/formats/image_folder.h"
+#include "data/images/png.h"
 #include "data/records/pack.h"
 #include "data/records/record_layout.h"
 #include "data/records/record_writer.h"
@@ -232,6 +233,31 @@ TEST(Records, DamagedImagesEndPackingOrAreLeftOut) {
   fs::remove_all(folder.path() / "r.partial");
   EXPECT_EQ(pack_train(dataset, folder.path() / "r", options).left_out, 1);
   EXPECT_EQ(open_records({.path = folder.path() / "r"}, Split::train)->size(), 19);
+}
+
+// The headers are valid, so that only decoding finds the damage.
+TEST(Records, DamagedImageFilesEndPackingOrAreLeftOut) {
+  const TemporaryFolder folder;
+  const Bytes jpeg = encode(kColour, noise(kColour, 1));
+  Bytes png = encode_png(kColour, noise(kColour, 2));
+  folder.write("photos/train/a/1.jpg", jpeg);
+  folder.write("photos/train/a/2.png", png);
+  folder.write("photos/train/b/1.jpg", with_sound_header_only(jpeg));
+  png.resize(png.size() / 2);
+  folder.write("photos/train/b/2.png", png);
+  for (const bool own_sizes : {false, true}) {
+    DatasetOptions options{.path = folder.path() / "photos", .resize = {.size = own_sizes ? 8 : 0}};
+    const auto images = open_image_folder(options, Split::train);
+    PackOptions packing{.coding = ImageCoding::file, .own_sizes = own_sizes};
+    expect_parts(message_of<DataError>([&] { pack_train(*images, folder.path() / "r", packing); }),
+                 {"train/b/1.jpg"});
+    fs::remove_all(folder.path() / "r.partial");
+    packing.leave_out_damaged = true;
+    EXPECT_EQ(pack_train(*images, folder.path() / "r", packing).left_out, 2);
+    options.path = (folder.path() / "r").string();
+    EXPECT_EQ(open_records(options, Split::train)->class_counts(), (std::vector<std::int64_t>{2, 0}));
+    fs::remove_all(folder.path() / "r");
+  }
 }
 
 // The state after a killed process: some complete files, one unfinished.

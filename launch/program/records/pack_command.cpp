@@ -5,10 +5,12 @@
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/system/terminal.h"
 #include "core/system/wrapped_text.h"
 #include "core/text/text.h"
 #include "data/records/pack.h"
+#include "data/records/records.h"
 #include "launch/observe/terminal/progress_meter.h"
 #include "launch/program/commands/commands.h"
 #include "launch/program/config/config.h"
@@ -78,6 +80,13 @@ ConfigError cannot_store_random_crops(const std::string& as) {
       as));
 }
 
+// For packing that left out images: the counts of the source would include them.
+std::string summary_of_written(const std::string& folder, const ResizeOptions& resize) {
+  const log::Quiet quiet;
+  const DatasetOptions options{.path = folder, .resize = resize};
+  return summary_of(*open_records(options, Split::train), *open_records(options, Split::test));
+}
+
 int run_pack(const Command& command) {
   if (launched_rank() != 0) return exit_code::done;
   const auto& flags = command.own<PackFlags>();
@@ -99,9 +108,10 @@ int run_pack(const Command& command) {
       pack_or_say_how({{.name = "train", .dataset = train.get()}, {.name = "test", .dataset = test.get()}},
                       flags.folder, options, bar);
   bar.clear();
-  std::string text =
-      fmt::format("Wrote {}: {}, {:.1f} MB, in {:.1f} s", flags.folder, summary_of(*train, *test),
-                  static_cast<double>(bytes_in(flags.folder)) * 1e-6, bar.seconds());
+  const std::string summary = packed.left_out > 0 ? summary_of_written(flags.folder, config.dataset.resize)
+                                                  : summary_of(*train, *test);
+  std::string text = fmt::format("Wrote {}: {}, {:.1f} MB, in {:.1f} s", flags.folder, summary,
+                                 static_cast<double>(bytes_in(flags.folder)) * 1e-6, bar.seconds());
   if (packed.kept_shards > 0)
     text += fmt::format("; kept {} of an earlier run", counted(packed.kept_shards, "file"));
   if (packed.left_out > 0)

@@ -212,15 +212,20 @@ TEST_F(Records, NeverOverwriteExistingFiles) {
 
 TEST_F(Records, DamagedPhotoEndsPackingAndNamesTheFlag) {
   write_photos();
-  folder_.write("photos/train/dog/01.jpg", {'n', 'o'});
-  const std::string photos = " --set data.path=" + path("photos");
-  expect_failure(pack("r", photos), exit_code::data, {"train/dog/01.jpg", "--leave-out-damaged"});
-  EXPECT_FALSE(fs::exists(path("r")));
-  fs::remove_all(path("r.partial"));
-  const ProgramResult packed = pack("r", photos + " --leave-out-damaged");
-  ASSERT_EQ(packed.exit_code, 0) << packed.output;
-  EXPECT_TRUE(std::regex_search(packed.output, std::regex(R"(\b1\s+image\b)"))) << packed.output;
-  EXPECT_EQ(description("r")["train"]["samples"], 23);
+  const ImageShape shape{.height = 28, .width = 28, .channels = 3};
+  folder_.write("photos/train/dog/01.jpg", with_sound_header_only(encode(shape, noise(shape, 1))));
+  for (const std::string as : {"pixels", "files", "files --set data.resize=24"}) {
+    const std::string photos = fmt::format(" --set data.path={} --as {}", path("photos"), as);
+    expect_failure(pack("r", photos), exit_code::data, {"train/dog/01.jpg", "--leave-out-damaged"});
+    EXPECT_FALSE(fs::exists(path("r")));
+    fs::remove_all(path("r.partial"));
+    const ProgramResult packed = pack("r", photos + " --leave-out-damaged");
+    ASSERT_EQ(packed.exit_code, 0) << packed.output;
+    for (const char* part : {R"(\b1\s+image\b)", R"(\b23\s+training\b)", R"(\b12\s+test\b)"})
+      EXPECT_TRUE(std::regex_search(packed.output, std::regex(part))) << part << packed.output;
+    EXPECT_EQ(description("r")["train"]["samples"], 23);
+    fs::remove_all(path("r"));
+  }
 }
 
 // 5 images of 256 x 256 x 3 in a file; at least one file has none that can be decoded.
