@@ -17,6 +17,8 @@
 #include "data/formats/readable_file.h"
 #include "data/images/common_shape.h"
 #include "data/images/image_decoder.h"
+#include "data/images/orientation.h"
+#include "data/images/png.h"
 #include "data/sets/damage_log.h"
 #include "kernels/pixel_targets.h"
 
@@ -49,24 +51,34 @@ class FileBytes {
     return std::span(bytes_).first(size_);
   }
   std::span<const std::uint8_t> all() { return first(file_size()); }
+  // The last `count` bytes, at most the whole file.
+  std::span<const std::uint8_t> last(std::size_t count) {
+    end_.resize(std::min(count, file_size()));
+    file_->read(file_size() - end_.size(), end_.data(), end_.size());
+    return end_;
+  }
   std::size_t file_size() const { return static_cast<std::size_t>(file_->bytes()); }
 
  private:
   std::optional<ReadableFile> file_;
   std::vector<std::uint8_t> bytes_;  // grows to the largest file; size_ bytes are valid
   std::size_t size_ = 0;
+  std::vector<std::uint8_t> end_;
 };
 
 enum class Extent { header, whole };
 
-// Reads the whole file, or as much as its header needs, and returns the shape.
+// Reads the whole file, or as much as its shape needs, and returns the shape.
 ImageShape open_file(const std::string& path, ExifOrientation exif, Extent extent) {
   constexpr std::size_t kMostHeaders = std::size_t{64} << 10;
   FileBytes& bytes = FileBytes::of_this_thread();
   ImageDecoder& decoder = ImageDecoder::of_this_thread();
   bytes.open(path);
   if (extent == Extent::header && bytes.file_size() > kMostHeaders) {
-    if (const auto shape = decoder.open_part(path, bytes.first(kMostHeaders), exif)) return *shape;
+    const std::span<const std::uint8_t> first = bytes.first(kMostHeaders);
+    const std::span<const std::uint8_t> last =
+        is_png(first) ? bytes.last(kLateExifBytes) : std::span<const std::uint8_t>();
+    if (const auto shape = decoder.open_part(path, first, last, exif)) return *shape;
   }
   return decoder.open(path, bytes.all(), exif,
                       extent == Extent::header ? HeaderCheck::whole : HeaderCheck::size);

@@ -38,11 +38,11 @@ ImageShape ImageDecoder::open(std::string_view name, std::span<const std::uint8_
 }
 
 std::optional<ImageShape> ImageDecoder::open_part(std::string_view name, std::span<const std::uint8_t> part,
-                                                  ExifOrientation exif) {
+                                                  std::span<const std::uint8_t> last, ExifOrientation exif) {
   if (is_png(part) && !holds_png_header(part)) return std::nullopt;
   const std::optional<ImageShape> stored = is_png(part) ? png_shape(name, part) : jpeg_.open_part(name, part);
   if (!stored) return std::nullopt;
-  orientation_ = exif == ExifOrientation::apply ? exif_orientation(part) : 1;
+  orientation_ = exif == ExifOrientation::apply ? exif_orientation(part, last) : 1;
   animated_ = is_animated_png(part);
   return other_way(*stored, orientation_);
 }

@@ -25,9 +25,10 @@ class ImageDecoder {
   // Throws DataError for bytes that are neither JPEG nor PNG.
   ImageShape open(std::string_view name, std::span<const std::uint8_t> image, ExifOrientation exif,
                   HeaderCheck check = HeaderCheck::whole);
-  // The same from an image's first bytes only; none if they do not hold the whole header.
+  // The same from an image's first bytes only; none if they do not hold the whole header. last: the last
+  // kLateExifBytes of a PNG image (data/images/orientation.h).
   std::optional<ImageShape> open_part(std::string_view name, std::span<const std::uint8_t> part,
-                                      ExifOrientation exif);
+                                      std::span<const std::uint8_t> last, ExifOrientation exif);
   // The orientation of the last image, 1 to 8; 1 if EXIF is not applied.
   int orientation() const { return orientation_; }
   // Returns true if the last image is animated; only its first frame is decoded.

@@ -72,29 +72,57 @@ int of_jpeg(Bytes image) {
   return 1;
 }
 
-// Searches only the chunks before the pixels, although some programs write eXIf after them.
-int of_png(Bytes image) {
-  constexpr std::size_t kSignature = 8, kFrame = 12;
-  const auto length_at = [&](std::size_t at) {
-    return std::size_t{image[at]} << 24 | std::size_t{image[at + 1]} << 16 | std::size_t{image[at + 2]} << 8 |
-           image[at + 3];
-  };
-  for (std::size_t at = kSignature; at + kFrame <= image.size(); at += kFrame + length_at(at)) {
-    const Bytes kind = image.subspan(at + 4);
-    if (begins_with(kind, "IDAT")) break;
-    if (begins_with(kind, "eXIf")) {
-      const Bytes content = image.subspan(at + 8);
-      return Tiff(content.first(std::min(content.size(), length_at(at)))).orientation();
-    }
+// The chunks of a PNG file, or of a part of it. A chunk is a length and a name, of 4 bytes each, data of that
+// length, and a checksum.
+class PngChunks {
+ public:
+  explicit PngChunks(Bytes bytes) : bytes_(bytes) {}
+
+  // A chunk without data fits at `at`.
+  bool fits(std::size_t at) const { return at + kBesideData <= bytes_.size(); }
+  bool is(std::size_t at, std::string_view name) const { return begins_with(bytes_.subspan(at + 4), name); }
+  std::size_t after(std::size_t at) const { return at + kBesideData + length(at); }
+  int orientation(std::size_t at) const {
+    const Bytes data = bytes_.subspan(at + 8);
+    return Tiff(data.first(std::min(data.size(), length(at)))).orientation();
+  }
+
+ private:
+  static constexpr std::size_t kBesideData = 12;
+
+  std::size_t length(std::size_t at) const {
+    return std::size_t{bytes_[at]} << 24 | std::size_t{bytes_[at + 1]} << 16 |
+           std::size_t{bytes_[at + 2]} << 8 | bytes_[at + 3];
+  }
+
+  Bytes bytes_;
+};
+
+// Searches the chunks before the pixels and then, because some programs write eXIf after the pixels, the end
+// of the file. A name found there is that of a chunk if the lengths lead from it to the last chunk, IEND.
+int of_png(Bytes first, Bytes last) {
+  constexpr std::size_t kSignature = 8;
+  constexpr std::string_view kExif = "eXIf";
+  const PngChunks begin(first), end(last);
+  for (std::size_t at = kSignature; begin.fits(at) && !begin.is(at, "IDAT"); at = begin.after(at))
+    if (begin.is(at, kExif)) return begin.orientation(at);
+  const std::string_view text(reinterpret_cast<const char*>(last.data()), last.size());
+  constexpr std::size_t kLength = 4;  // before the name
+  for (std::size_t name = text.find(kExif, kLength); name != std::string_view::npos;
+       name = text.find(kExif, name + 1)) {
+    std::size_t at = name - kLength;
+    while (end.fits(at) && !end.is(at, "IEND")) at = end.after(at);
+    if (end.fits(at)) return end.orientation(name - kLength);
   }
   return 1;
 }
 
 }  // namespace
 
-int exif_orientation(std::span<const std::uint8_t> image) {
-  if (begins_with(image, "\xff\xd8")) return of_jpeg(image);
-  if (begins_with(image, "\x89PNG\r\n\x1a\n")) return of_png(image);
+int exif_orientation(std::span<const std::uint8_t> first, std::span<const std::uint8_t> last) {
+  if (begins_with(first, "\xff\xd8")) return of_jpeg(first);
+  if (begins_with(first, "\x89PNG\r\n\x1a\n"))
+    return of_png(first, last.last(std::min(last.size(), kLateExifBytes)));
   return 1;
 }
 

@@ -163,25 +163,27 @@ TEST_F(MaskFolder, MasksOfTwoClassesOfWhichOneIsIgnoredCauseAWarning) {
   EXPECT_EQ(warnings(), "");
 }
 
-// A tool that edits photos may keep the EXIF data of a photo in its mask.
+// A tool that edits photos may keep the EXIF data of a photo in its mask, also after the pixels.
 TEST_F(MaskFolder, AMaskIsTurnedAsItsExifDataSays) {
-  const auto put = [&](const char* kind, int image, MaskBytes png) {
-    insert_chunk(png, "eXIf", exif(6, true));
-    folder_.write(fmt::format("train/{}/{}.png", kind, image), png);
-  };
   for (int image = 0; image < 4; ++image) {
     const MaskBytes values = mask_of(image);
-    put("images", image, encode_png({6, 8, 1}, values));
-    put("masks", image, encode_png_values(kPicture, values));
+    MaskBytes picture = encode_png({6, 8, 1}, values), mask = encode_png_values(kPicture, values);
+    insert_chunk(picture, "eXIf", exif(6, true));
+    const auto insert = image < 2 ? insert_chunk : insert_late_chunk;
+    insert(mask, "eXIf", exif(6, true));
+    folder_.write(fmt::format("train/images/{}.png", image), picture);
+    folder_.write(fmt::format("train/masks/{}.png", image), mask);
   }
   const auto train = open_dataset(options(), Split::train);
   ASSERT_EQ(train->image_shape(), (ImageShape{.height = 8, .width = 6, .channels = 1}));
-  train->probe(1);
   MaskBytes image(48), mask(48);
-  train->read(1, image);
-  train->read_mask(1, mask);
-  std::ranges::replace(image, std::uint8_t{9}, kIgnoredPixel);
-  EXPECT_EQ(mask, image);
+  for (const std::int64_t sample : {2, 1}) {
+    train->probe(sample);
+    train->read(sample, image);
+    train->read_mask(sample, mask);
+    std::ranges::replace(image, std::uint8_t{9}, kIgnoredPixel);
+    EXPECT_EQ(mask, image) << sample;
+  }
 
   DatasetOptions as_stored = options();
   as_stored.images.exif_orientation = ExifOrientation::ignore;

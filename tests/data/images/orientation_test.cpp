@@ -125,5 +125,34 @@ TEST(Orientation, IsReadFromAnExifChunkAfterLargeOtherChunks) {
   EXPECT_EQ(read(*shown, 0), (Bytes{4, 1, 5, 2, 6, 3}));
 }
 
+// The second image has more than 64 KiB: its shape is read from the first and the last bytes of the file.
+TEST(Orientation, IsReadFromAnExifChunkAfterThePixelsOfPngFiles) {
+  for (const ImageShape& stored : {ImageShape{.height = 2, .width = 3, .channels = 1},
+                                   ImageShape{.height = 300, .width = 500, .channels = 1}}) {
+    const Bytes pixels = noise(stored, 1);
+    Bytes png = encode_png(stored, pixels), expected(pixels.size());
+    insert_late_chunk(png, "eXIf", exif(6, false));
+    insert_late_chunk(png, "teSt", {1, 2, 3});
+    const TemporaryFolder folder;
+    folder.write("train/a/1.png", png);
+    const auto shown = open_image_folder({.path = folder.path()}, Split::train);
+    ASSERT_EQ(shown->image_shape(),
+              (ImageShape{.height = stored.width, .width = stored.height, .channels = 1}));
+    turn(pixels, stored, 6, expected);
+    EXPECT_EQ(read(*shown, 0), expected);
+  }
+}
+
+TEST(Orientation, IsNotReadFromTheDataOfOtherChunks) {
+  const Bytes plain = encode_png({.height = 2, .width = 3, .channels = 1}, Bytes{1, 2, 3, 4, 5, 6});
+  Bytes chunk;
+  append_chunk(chunk, "eXIf", exif(6, false));
+  for (const auto insert : {insert_chunk, insert_late_chunk}) {
+    Bytes png = plain;
+    insert(png, "teSt", chunk);
+    EXPECT_EQ(exif_orientation(png), 1);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -34,6 +34,14 @@ inline Bytes huge_png(std::uint8_t bits) {
   return png;
 }
 
+// Inserts a chunk before the last one, which is after the pixels.
+inline void insert_late_chunk(Bytes& png, const std::string& name, const Bytes& data) {
+  Bytes chunk;
+  append_chunk(chunk, name, data);
+  constexpr std::ptrdiff_t kLastBytes = 12;
+  png.insert(png.end() - kLastBytes, chunk.begin(), chunk.end());
+}
+
 // Inserts a chunk after the first one.
 inline void insert_chunk(Bytes& png, const std::string& name, const Bytes& data) {
   Bytes chunk;
