@@ -199,7 +199,7 @@ class Trainer {
     return {.host = clock_.own_host_seconds(), .device = clock_.own_device_seconds()};
   }
   // Mean seconds for which the compute threads were ready and had no core. Only differences are meaningful.
-  // Excludes delays that follow a wait for other ranks.
+  // Counts the training thread only in forward, backward and optimizer.
   double compute_without_core();
   // Runs the micro-batches of a step without exchange and update, for measurements. Calls
   // after_micro_batch() after each; the gradients then are this rank's own, the mean over the micro-batch

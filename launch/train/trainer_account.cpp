@@ -42,7 +42,7 @@ double Trainer::communication_without_core() {
 }
 
 double Trainer::compute_without_core() {
-  return parts_.network.backend().seconds_without_core(clock_.waits_without_core());
+  return parts_.network.backend().seconds_without_core(clock_.without_core_outside_compute());
 }
 
 // The losses of a new epoch begin when its first step is settled.

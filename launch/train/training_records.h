@@ -76,7 +76,7 @@ struct EpochRecord {
   double loss_scale = 1;                         // after the last step
   StepAccount account;                           // adds up to train_seconds
   ProcessorAccount processor;                    // CPU time of the process
-  double without_core_seconds = 0;               // compute threads were ready and had no core; their mean
+  double without_core_seconds = 0;               // of its steps: see Trainer::compute_without_core()
   std::optional<LedgerSums> ledger = {};         // of gradients' buckets; nullopt: one rank, or no timed step
   double communication_without_core = 0;         // seconds; the communication thread had no core
   std::vector<std::int64_t> steps_by_rank = {};  // on a ring (comm.topology); else empty

@@ -15,8 +15,9 @@
 
 namespace lockstep {
 
-// Share of the account in which the device computes: forward, backward and optimizer, less the time that a
-// CPU's compute threads waited for a core (Backend::seconds_without_core). 0 for an empty account.
+// Share of the account in which the device computes: forward, backward and optimizer, less the time for which
+// a CPU's compute threads waited for a core meanwhile (Trainer::compute_without_core()). 0 for an empty
+// account.
 double busy_share(const StepAccount& account, double without_core_seconds);
 
 struct Attainable {

@@ -28,7 +28,7 @@ struct StepLine {
   double busy = 0;                  // see busy_share()
   std::optional<double> peak = {};  // samples per second over the attainable rate (busy.h)
   StepAccount account;              // this rank's; adds up to the wall time
-  double without_core_seconds = 0;  // mean over its compute threads (Backend::seconds_without_core)
+  double without_core_seconds = 0;  // mean over its compute threads: Trainer::compute_without_core()
   double loader_seconds = 0;        // core time of this rank's loader
   // Evaluations within the epoch before these steps; not in the account.
   double evaluation_seconds = 0;

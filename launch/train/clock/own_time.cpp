@@ -8,8 +8,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "core/timeline.h"
-
 namespace lockstep {
 
 OwnTime::~OwnTime() {
@@ -28,21 +26,24 @@ std::int64_t OwnTime::without_core_ns() const {
   return ns;
 }
 
-void OwnTime::set_waits(bool waits) {
-  if (started_ && waits != waits_) seconds();
+void OwnTime::enter(Phase phase) {
+  const bool waits = phase == Phase::exposed_communication || phase == Phase::device_wait;
+  const bool computes = phase == Phase::forward || phase == Phase::backward || phase == Phase::optimizer;
+  if (started_ && (waits != waits_ || computes != computes_)) seconds();
   waits_ = waits;
+  computes_ = computes;
 }
 
 double OwnTime::seconds() {
   if (!started_) {
     started_ = true;
-    file_ = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    file_ = open(schedstat_.c_str(), O_RDONLY | O_CLOEXEC);
     now_ns_ = now_ns();
     without_core_ns_ = without_core_ns();
     return 0;
   }
   const std::int64_t now = now_ns(), without_core = without_core_ns();
-  if (waits_) waits_without_core_ns_ += without_core - without_core_ns_;
+  if (!computes_) outside_compute_ns_ += without_core - without_core_ns_;
   if (!waits_) own_ns_ += std::max<std::int64_t>(0, now - now_ns_ - (without_core - without_core_ns_));
   now_ns_ = now;
   without_core_ns_ = without_core;

@@ -6,39 +6,46 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+
+#include "core/timeline.h"
 
 namespace lockstep {
 
 class OwnTime {
  public:
-  OwnTime() = default;
+  // schedstat: a file of Linux with the times of the thread that opens it.
+  explicit OwnTime(std::string schedstat = "/proc/thread-self/schedstat")
+      : schedstat_(std::move(schedstat)) {}
   ~OwnTime();
   OwnTime(const OwnTime&) = delete;
   OwnTime& operator=(const OwnTime&) = delete;
 
-  // Called by one thread. waits: whether the thread waits from now on. Nothing is measured before the first
-  // seconds().
-  void set_waits(bool waits);
+  // Called by one thread, whose phase begins. Nothing is measured before the first seconds().
+  void enter(Phase phase);
   // Own time since the first call, which returns 0.
   double seconds();
-  // Time without a core at the end of waits, which seconds() does not count, since the first call of
+  // Time without a core in all phases except forward, backward and optimizer, since the first call of
   // seconds().
-  double waits_without_core() {
+  double without_core_outside_compute() {
     seconds();
-    return static_cast<double>(waits_without_core_ns_) * 1e-9;
+    return static_cast<double>(outside_compute_ns_) * 1e-9;
   }
 
  private:
   std::int64_t without_core_ns() const;  // of the thread, so far; 0 where the system has no count
 
+  std::string schedstat_;
   bool started_ = false;
-  bool waits_ = false;
-  int file_ = -1;  // the thread's schedstat in /proc
+  bool waits_ = false;     // for other ranks or a device
+  bool computes_ = false;  // forward, backward or optimizer
+  int file_ = -1;
   // At the last call:
   std::int64_t now_ns_ = 0;
   std::int64_t without_core_ns_ = 0;
   std::int64_t own_ns_ = 0;
-  std::int64_t waits_without_core_ns_ = 0;
+  std::int64_t outside_compute_ns_ = 0;
 };
 
 }  // namespace lockstep

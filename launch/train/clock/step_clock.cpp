@@ -38,7 +38,7 @@ StepClock::StepClock(Stream& stream, std::int64_t micro_batches, std::size_t buc
 }
 
 std::int64_t StepClock::enter(Phase phase) {
-  own_.set_waits(phase == Phase::exposed_communication || phase == Phase::device_wait);
+  own_.enter(phase);
   return host_.enter(phase);
 }
 

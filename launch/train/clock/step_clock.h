@@ -105,7 +105,7 @@ class StepClock {
   // Since the first call, without waits for other ranks: see OwnSeconds.
   double own_host_seconds() { return own_.seconds(); }
   // See OwnTime.
-  double waits_without_core() { return own_.waits_without_core(); }
+  double without_core_outside_compute() { return own_.without_core_outside_compute(); }
   double own_device_seconds() const { return own_device_seconds_; }
 
  private:

@@ -2,6 +2,8 @@
 #include "launch/train/watch/stragglers.h"
 
 #include <chrono>
+#include <cstdint>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -10,7 +12,9 @@
 #include "core/random.h"
 #include "core/system/processor_time.h"
 #include "core/timeline.h"
+#include "launch/observe/account/busy.h"
 #include "launch/train/clock/own_time.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -87,15 +91,44 @@ TEST(OwnTime, ExcludesWaits) {
   const double without_core = seconds_without_core();
   EXPECT_EQ(own.seconds(), 0);
   std::this_thread::sleep_for(milliseconds(5));
-  own.set_waits(true);
+  own.enter(Phase::exposed_communication);
   const std::int64_t wait_began = now_ns();
   std::this_thread::sleep_for(milliseconds(20));
   const std::int64_t wait_ended = now_ns();
-  own.set_waits(false);
+  own.enter(Phase::rest);
   std::this_thread::sleep_for(milliseconds(5));
   const double counted = own.seconds();
   EXPECT_GE(counted, 0.0099 - (seconds_without_core() - without_core));
   EXPECT_LE(counted, 1e-9 * static_cast<double>(now_ns() - begin - (wait_ended - wait_began)));
+}
+
+// The thread gets no core for 0.5 s in each phase.
+TEST(OwnTime, MissingCoresLowerBusyOnlyInCompute) {
+  const TemporaryFolder folder("schedstat");
+  const std::string file = (folder.path() / "schedstat").string();
+  std::int64_t missing_ns = 0;
+  const auto miss_a_core = [&](std::int64_t ns) {
+    missing_ns += ns;
+    std::ofstream(file) << "1 " << missing_ns << " 1\n";
+  };
+  miss_a_core(7);  // before the first call
+  OwnTime own(file);
+  own.seconds();
+  StepAccount account;
+  account[Phase::data_wait] = account[Phase::exposed_communication] = account[Phase::rest] = 1;
+  account[Phase::forward] = account[Phase::backward] = account[Phase::optimizer] = 1;
+  const auto busy_after = [&](Phase phase) {
+    own.enter(phase);
+    miss_a_core(500'000'000);
+    const double missing = 1e-9 * static_cast<double>(missing_ns - 7);
+    return busy_share(account, missing - own.without_core_outside_compute());
+  };
+  for (const Phase phase : {Phase::data_wait, Phase::exposed_communication, Phase::rest})
+    EXPECT_NEAR(busy_after(phase), 3.0 / 6, 1e-9);
+  EXPECT_NEAR(busy_after(Phase::forward), 2.5 / 6, 1e-9);
+  EXPECT_NEAR(busy_after(Phase::backward), 2.0 / 6, 1e-9);
+  EXPECT_NEAR(busy_after(Phase::optimizer), 1.5 / 6, 1e-9);
+  EXPECT_NEAR(busy_after(Phase::data_wait), 1.5 / 6, 1e-9);
 }
 
 }  // namespace
