@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-constexpr double kWorthAdvice = 0.05;  // share of the step
+constexpr double kWorthAdvice = 0.05;     // share of the step
+constexpr double kLeastRemaining = 0.05;  // share of the step: no gain is estimated to leave less
 
 // A change, the estimated time of a step with it (for as many samples as a step has now), and its text.
 struct Change {
@@ -34,13 +35,13 @@ class Adviser {
       : epoch_(epoch),
         context_(context),
         steps_(static_cast<double>(epoch.mine.steps)),
-        longest_(*std::ranges::max_element(epoch.by_rank, {}, &RankCommunication::exposed)),
+        exposed_(std::min(std::ranges::max(epoch.by_rank, {}, &RankCommunication::exposed).exposed / steps_,
+                          context.step_seconds)),
         model_(epoch.mine, epoch.bucket_bytes,
                std::ranges::min(epoch.by_rank, {}, &RankCommunication::waited).waited) {}
 
   std::optional<Advice> advise() const {
-    const double step = context_.step_seconds;
-    if (longest_.exposed / steps_ <= kWorthAdvice * step) return std::nullopt;
+    if (exposed_ <= kWorthAdvice * context_.step_seconds) return std::nullopt;
     const Causes causes = this->causes();
     if (causes.late >= std::max(causes.starved, causes.wire)) return late_rank(causes.late);
     if (causes.starved >= causes.wire) return no_core(causes.starved);
@@ -52,8 +53,7 @@ class Adviser {
   double percent(double seconds) const { return 100 * seconds / context_.step_seconds; }
 
   Causes causes() const {
-    const double exposed = longest_.exposed / steps_;
-    Causes causes{.late = std::min(std::max(0.0, epoch_.late() / steps_), exposed)};
+    Causes causes{.late = std::min(std::max(0.0, epoch_.late() / steps_), exposed_)};
     double starved = epoch_.mine.exposed_starved;
     // Within a node there is no wire: collectives are slow because a thread has no core, and ranks are late
     // in turn because they share cores.
@@ -62,13 +62,14 @@ class Adviser {
       starved += std::min(1.0, epoch_.by_rank[0].no_core / under_way) * epoch_.mine.exposed_wire;
       starved += std::max(0.0, epoch_.mine.exposed_late - std::max(0.0, epoch_.late()));
     }
-    causes.starved = std::min(starved / steps_, exposed - causes.late);
-    causes.wire = exposed - causes.late - causes.starved;
+    causes.starved = std::min(starved / steps_, exposed_ - causes.late);
+    causes.wire = exposed_ - causes.late - causes.starved;
     return causes;
   }
 
   Advice said(const char* cause, const std::string& what, const Change& change) const {
-    const double faster = context_.step_seconds / std::max(change.step_seconds, 1e-9);
+    const double step = context_.step_seconds;
+    const double faster = step / std::max(change.step_seconds, kLeastRemaining * step);
     Advice advice{.cause = cause, .key = change.key, .value = change.value};
     advice.samples_per_second = context_.samples_per_second * faster;
     advice.without_estimate = fmt::format("{}; {}", what, change.text);
@@ -95,7 +96,7 @@ class Adviser {
     Change change{
         .step_seconds = context_.step_seconds - starved,
         .text = "run fewer ranks per node (--ranks), or bind each rank to its own cores (mpirun --map-by)"};
-    if (context_.threads > 1) {
+    if (context_.threads > 1 && !context_.on_gpu) {  // a GPU's training uses no compute threads
       change.key = "train.threads";
       change.value = std::to_string(context_.threads - 1);
       change.text = fmt::format("train.threads={} leaves one core per rank free", change.value);
@@ -114,13 +115,19 @@ class Adviser {
     Change best{.step_seconds = context_.step_seconds};
     const double now = model_.exposed(epoch_.bucket_bytes);
     for (const BucketChoice& choice : context_.buckets) {
-      const double gain = std::min(now - model_.exposed(choice.bucket_bytes), longest_.exposed / steps_);
+      const double gain = std::min(now - model_.exposed(choice.bucket_bytes), exposed_);
       const double step = context_.step_seconds - gain;
       if (step < best.step_seconds)
         best = {.key = "comm.bucket_mib", .value = choice.value, .step_seconds = step};
     }
     best.text = "comm.bucket_mib=" + best.value;
     return best;
+  }
+
+  // NCCL sends 16-bit gradients as fp32 if it adds them in fp32.
+  bool halves_are_sent() const {
+    const auto ranks = static_cast<std::int64_t>(epoch_.by_rank.size());
+    return context_.halves_are_fast && !sums_in_f32(context_.sum_type, DType::bf16, ranks);
   }
 
   Change half_precision() const {
@@ -145,7 +152,7 @@ class Adviser {
     };
     const double now = seconds(dense);
     for (const CodecAdvice& each : context_.codecs()) {
-      const double gain = std::min(now - seconds(each.travel), longest_.exposed / steps_);
+      const double gain = std::min(now - seconds(each.travel), exposed_);
       if (context_.step_seconds - gain >= best.step_seconds) continue;
       double sent = 0;
       for (const BucketTravel& bucket : each.travel) sent += bucket.bytes;
@@ -159,7 +166,7 @@ class Adviser {
 
   // Assumes buckets so small that forward hardly waits for parameters that it does not need yet.
   Change cross_barrier() const {
-    const double gain = std::min(context_.forward_seconds, longest_.exposed / steps_);
+    const double gain = std::min(context_.forward_seconds, exposed_);
     return {.key = "comm.cross_barrier",
             .value = "true",
             .step_seconds = context_.step_seconds - gain,
@@ -170,6 +177,9 @@ class Adviser {
 
   // Twice the samples for the same communication. A rank that computes longer is then late for twice as long.
   Change more_work(double exposed) const {
+    // Too few samples: another change must be worth advice.
+    if (context_.accumulation > context_.most_accumulation / 2)
+      return {.step_seconds = (1 - kWorthAdvice) * context_.step_seconds};
     const std::string value = std::to_string(2 * context_.accumulation);
     return {.key = "train.accumulation",
             .value = value,
@@ -181,12 +191,16 @@ class Adviser {
     const Change buckets = best_buckets();
     if (context_.step_seconds - buckets.step_seconds >= exposed / 2) return other_buckets(buckets);
     Change best = more_work(exposed);
-    if (context_.halves_are_fast && half_precision().step_seconds < best.step_seconds)
-      best = half_precision();
+    if (halves_are_sent() && half_precision().step_seconds < best.step_seconds) best = half_precision();
     if (buckets.step_seconds < best.step_seconds) best = buckets;
     if (const Change change = codec(); change.step_seconds < best.step_seconds) best = change;
     if (const Change change = cross_barrier(); context_.may_cross && change.step_seconds < best.step_seconds)
       best = change;
+    if (best.key.empty()) {
+      best.step_seconds = context_.step_seconds - exposed;
+      best.text =
+          "no setting changes this: the dataset is too small for more samples per step; without the waits";
+    }
     return said(
         "slow_wire",
         fmt::format("the wire is slow: a step's gradients take {:.1f} ms at {:.1f} MB/s, and the backward "
@@ -218,7 +232,9 @@ class Adviser {
   const EpochCommunication& epoch_;
   const AdviceContext& context_;
   double steps_;
-  const RankCommunication& longest_;
+  // Time per step that compute waits on the rank that waits longest. A peer may wait for longer than rank 0's
+  // step, and then this is the whole step.
+  double exposed_;
   WaitModel model_;
 };
 

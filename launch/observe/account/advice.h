@@ -5,12 +5,15 @@
 // alpha + beta * bytes. Alpha, beta and the moments at which gradients are final are measured.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/codecs/bucket_travel.h"
+#include "comm/gradients/sum_type.h"
 #include "launch/train/clock/communication.h"
 
 namespace lockstep {
@@ -40,10 +43,14 @@ struct CodecAdvice {
 struct AdviceContext {
   double step_seconds = 0;
   double samples_per_second = 0;
+  bool on_gpu = false;
   int nodes = 1;
   int threads = 1;
   std::int64_t accumulation = 1;
-  bool halves_are_fast = false;  // gradients are fp32; 16 bits halve the traffic and need no more compute
+  // The largest accumulation for which the dataset has samples.
+  std::int64_t most_accumulation = std::numeric_limits<std::int64_t>::max();
+  bool halves_are_fast = false;           // gradients are fp32, and 16 bits need no more compute
+  SumType sum_type = SumType::automatic;  // comm.sum_type
   std::vector<BucketChoice> buckets;
   bool may_cross = false;      // comm.cross_barrier is allowed and not set
   double forward_seconds = 0;  // a step's first micro-batch; communication could overlap it

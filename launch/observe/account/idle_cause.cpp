@@ -116,7 +116,10 @@ class IdleTime {
     const double between = line_.account[Phase::idle] + line_.account[Phase::rest] - line_.telling_seconds -
                            line_.saving_seconds;
     IdleCause cause = lost("small_work", std::max(0.0, between), "between kernels");
-    if (context_.on_gpu && !context_.records_steps) set(cause, "train.cuda_graph", "true");
+    if (context_.on_gpu && !context_.records_steps) {
+      set(cause, "train.cuda_graph", "true");
+      if (context_.times_collectives) cause.change += " with comm.kernel_times=false";
+    }
     return cause;  // without a change: larger_batch() adds it
   }
 
@@ -133,8 +136,9 @@ class IdleTime {
     if (evaluates) {
       set(cause, "run.metrics_every", std::to_string(factor * context_.metrics_every));
     } else if (!saves) {
+      if (context_.log_every >= context_.epoch_steps) return no_lines(cause);
       set(cause, "run.log_every", std::to_string(factor * context_.log_every));
-    } else if (context_.checkpoint_every > 0) {
+    } else if (saves_by_steps()) {
       set(cause, "run.checkpoint_every", std::to_string(factor * context_.checkpoint_every));
     } else if (context_.checkpoint_minutes > 0) {
       set(cause, "run.checkpoint_minutes",
@@ -197,7 +201,7 @@ class IdleTime {
       }
     } else {
       cause.evidence = fmt::format("{}, and memory bandwidth does not explain the remaining time", far);
-      if (!context_.times_kernels) {
+      if (context_.may_time_kernels) {
         set(cause, "kernels.choose", "time");
       } else {
         cause.change = fmt::format("{}lockstep profile lists the slow kernels", kNoSetting);
@@ -221,6 +225,23 @@ class IdleTime {
   bool short_kernels(const ComputeRoof& roof) const {
     const double seconds = context_.on_gpu ? kShortKernelSeconds : kShortKernelSecondsOnCpu;
     return passes_seconds() < seconds * passes() * roof.kernels;
+  }
+
+  // True if checkpoints are due by steps before they are due by time.
+  bool saves_by_steps() const {
+    if (context_.checkpoint_every == 0 || context_.checkpoint_minutes <= 0)
+      return context_.checkpoint_every > 0;
+    const double interval =
+        static_cast<double>(context_.checkpoint_every) * total() / static_cast<double>(steps());
+    return interval <= 60 * context_.checkpoint_minutes;
+  }
+  // For epochs that have one line each.
+  IdleCause no_lines(IdleCause cause) const {
+    set(cause, "run.log_every", "0");
+    cause.change += fmt::format(", because each epoch of {} ends a line; it also disables these warnings",
+                                counted(context_.epoch_steps, "step"));
+    gain(cause, line_.telling_seconds);
+    return cause;
   }
 
   double waited_for_cores() const {

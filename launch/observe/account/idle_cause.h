@@ -27,8 +27,9 @@ struct WidthSetting {
 // The settings and the machine that a change may concern.
 struct IdleContext {
   bool on_gpu = false;
-  bool records_steps = false;    // a GPU's steps are recorded and replayed (train.cuda_graph)
-  bool halves_are_fast = false;  // 16-bit types are fast, and the training does not use them
+  bool records_steps = false;      // a GPU's steps are recorded and replayed (train.cuda_graph)
+  bool times_collectives = false;  // comm.kernel_times, which excludes train.cuda_graph
+  bool halves_are_fast = false;    // 16-bit types are fast, and the training does not use them
   int ranks = 1;
   int local_ranks = 1;    // on rank 0's node
   int threads = 1;        // per rank
@@ -47,10 +48,11 @@ struct IdleContext {
   int loader_threads = 0;          // 0: automatic
   std::int64_t metrics_every = 0;  // run.metrics_every; 0: no evaluations within epochs
   std::int64_t log_every = 50;
+  std::int64_t epoch_steps = std::numeric_limits<std::int64_t>::max();  // the last one ends a line
   // run.checkpoint_every and run.checkpoint_minutes; 0: disabled.
   std::int64_t checkpoint_every = 0;
   double checkpoint_minutes = 0;
-  bool times_kernels = false;  // kernels.choose = "time"
+  bool may_time_kernels = true;  // kernels.choose = "time" is possible, and not set
   // Called only where the answer matters. Null, or an empty result: not known.
   std::function<std::optional<ComputeRoof>()> roof = {};
   std::function<BatchRoom(std::int64_t batch)> room = {};

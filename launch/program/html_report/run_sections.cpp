@@ -39,7 +39,7 @@ const char* remedy_for(Phase phase) {
     case Phase::idle:
       return "train.cuda_graph, more work per step (train.batch), fewer other programs on the machine";
     case Phase::rest:
-      return "larger run.checkpoint_every, if training waits for checkpoints";
+      return "fewer checkpoints (run.checkpoint_minutes, run.checkpoint_every), if training waits for them";
     default:
       return "";
   }

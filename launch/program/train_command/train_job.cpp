@@ -119,6 +119,7 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
   TrainingSetup& training = *job.training;
   return {.on_gpu = training.network().device().kind == DeviceKind::cuda,
           .records_steps = config.trainer.record_steps,
+          .times_collectives = config.device_communicator.kernel_times,
           .halves_are_fast = training.halves_are_fast(),
           .ranks = world.size(),
           .local_ranks = world.local_size(),
@@ -136,9 +137,10 @@ IdleContext idle_context(TrainJob& job, const World& world, const DeviceMonitor*
           .loader_threads = config.loader.threads,
           .metrics_every = config.trainer.evaluate_every,
           .log_every = config.log_every,
+          .epoch_steps = training.train_loader().steps_in_epoch(0),
           .checkpoint_every = config.checkpoints.every,
           .checkpoint_minutes = config.checkpoints.minutes,
-          .times_kernels = config.kernels.choose == "time",
+          .may_time_kernels = config.kernels.choose != "time" && !config.reproducible,
           .roof = attainable ? roof_of(training.graph(), training.network(), attainable->gigaflops) : nullptr,
           .room = [&training, &world](std::int64_t batch) { return training.room_for(batch, world); },
           .width = [&choice = config.model](

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "comm/agreement.h"
@@ -14,7 +15,6 @@
 #include "core/files/atomic_file.h"
 #include "core/log.h"
 #include "core/text/json_text.h"
-#include "core/timeline.h"
 #include "launch/train/hold.h"
 
 namespace lockstep {
@@ -27,6 +27,8 @@ constexpr std::size_t kStop = 0, kSave = 1, kPhasesLeft = 2;
 
 // A rank's wish is kMostPhases minus the phases it has done: the largest is that of the slowest rank.
 constexpr std::int32_t kMostPhases = std::numeric_limits<std::int32_t>::max();
+
+constexpr std::string_view kSetLargerEvery = "set a larger run.checkpoint_every";
 
 StateSnapshotTaker::Shared shared_mode(const CheckpointKeeper::Parts& parts) {
   using Shared = StateSnapshotTaker::Shared;
@@ -79,7 +81,7 @@ CheckpointKeeper::CheckpointKeeper(const Parts& parts, const CheckpointSettings&
       manifest_(std::move(manifest)),
       agreement_(parts.host),
       snapshot_(parts.device, shared_mode(parts)),
-      last_ns_(now_ns()) {
+      last_ns_(parts_.clock()) {
   run_agreed(parts_.host, [&] {
     if (parts_.host.rank() != 0) return;
     store_.remove_partials();
@@ -111,7 +113,8 @@ void CheckpointKeeper::start_phase(std::function<std::string()> work) {
 // A wish is repeated until it is agreed on. Save requests are numbered, since an agreed one is then already
 // in the next exchange.
 StepAgreement::Wishes CheckpointKeeper::wishes() {
-  const bool late = settings_.minutes > 0 && seconds_since(last_ns_) >= 60 * settings_.minutes;
+  const bool late =
+      settings_.minutes > 0 && seconds_between(last_ns_, parts_.clock()) >= 60 * settings_.minutes;
   if (parts_.signals.take_request() || (late && parts_.host.rank() == 0)) wants_to_save_ = true;
   StepAgreement::Wishes wishes = {};
   wishes[kStop] = parts_.signals.stop();
@@ -128,7 +131,7 @@ void CheckpointKeeper::apply(const StepAgreement::Wishes& agreed) {
   if (agreed[kSave] == agreed_saves_ + 1) {
     ++agreed_saves_;
     wants_to_save_ = false;
-    last_ns_ = now_ns();
+    last_ns_ = parts_.clock();
     postponed_ = true;
   }
 }
@@ -136,6 +139,10 @@ void CheckpointKeeper::apply(const StepAgreement::Wishes& agreed) {
 bool CheckpointKeeper::wants_to_meet() {
   hold_in("step");
   return parts_.signals.stop() != 0;
+}
+
+bool CheckpointKeeper::due_by_number() const {
+  return settings_.every > 0 && parts_.trainer.steps() % settings_.every == 0;
 }
 
 bool CheckpointKeeper::goes_on() {
@@ -154,11 +161,11 @@ bool CheckpointKeeper::goes_on() {
     save_now(std::nullopt);
     return false;
   }
-  const bool by_number = settings_.every > 0 && parts_.trainer.steps() % settings_.every == 0;
+  const bool by_number = due_by_number();
   if (parts_.trainer.epoch_ends_next()) {
     postponed_ = postponed_ || by_number;
   } else if (by_number) {
-    wait_for_previous();
+    wait_for_previous(kSetLargerEvery);
     begin(std::nullopt);
   } else if (postponed_ && !writing_) {
     begin(std::nullopt);
@@ -178,20 +185,27 @@ void CheckpointKeeper::epoch_over(const EpochRecord& record) {
   accuracy_ = record.evaluation ? std::optional(record.evaluation->accuracy) : std::nullopt;
   const bool best = settings_.regular() && accuracy_ && *accuracy_ > best_accuracy_;
   if (!best && !postponed_) return;
-  wait_for_previous();
+  std::vector<std::string_view> remedies;
+  if (due_by_number()) remedies.push_back(kSetLargerEvery);
+  if (best)
+    remedies.push_back("evaluate less often (run.evaluate_every), because a new best accuracy is saved, too");
+  if (remedies.empty() && settings_.minutes > 0)
+    remedies.push_back("set a larger run.checkpoint_minutes, or send fewer requests (SIGUSR2)");
+  if (remedies.empty()) remedies.push_back("send fewer requests (SIGUSR2)");
+  wait_for_previous(fmt::format("{}", fmt::join(remedies, ", and ")));
   begin(accuracy_);
 }
 
 // Reports once why training is slow if checkpoints are due faster than they can be written.
-void CheckpointKeeper::wait_for_previous() {
+void CheckpointKeeper::wait_for_previous(std::string_view remedy) {
   if (!writing_) return;
   const std::int64_t from = writing_->steps, begin_ns = now_ns();
   wait();
   if (std::exchange(reported_wait_, true)) return;
   log::info(
       "the checkpoint of step {} was still being written when the next one was due: training waited {:.2f} s "
-      "for it; later waits are not reported; a larger run.checkpoint_every avoids them",
-      from, seconds_since(begin_ns));
+      "for it; later waits are not reported; to avoid them, {}",
+      from, seconds_since(begin_ns), remedy);
 }
 
 void CheckpointKeeper::finish() {
@@ -241,7 +255,8 @@ void CheckpointKeeper::save_now(std::optional<double> test_accuracy) {
 
 void CheckpointKeeper::begin(std::optional<double> test_accuracy) {
   const Waiting waiting(parts_);
-  begun_ns_ = last_ns_ = now_ns();
+  last_ns_ = parts_.clock();
+  begun_ns_ = now_ns();
   postponed_ = false;
   const std::int64_t steps = saved_steps_ = parts_.trainer.steps();
   saved_evaluated_ = test_accuracy.has_value();

@@ -5,7 +5,7 @@
 // agree between later steps that all have written their files. Rank 0's thread then adds the manifest and
 // renames the folder, which completes the checkpoint. One checkpoint is written at a time. If it is not
 // complete when the next is due by the number of steps or for the best accuracy, training waits for it; one
-// due by time or by a request is postponed.
+// due by time or by a request is postponed, at most to the end of the epoch.
 //
 // Rank 0 saves the shared state. If `compares` is set, the other ranks hash theirs: if it differs in a bit,
 // the checkpoint is not written and the job ends.
@@ -20,9 +20,11 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/timeline.h"
 #include "launch/train/checkpoint/manifest.h"
 #include "launch/train/checkpoint/settings.h"
 #include "launch/train/checkpoint/shard.h"
@@ -49,6 +51,7 @@ class CheckpointKeeper final : public TrainingObserver {
     std::function<void(bool)> waiting = [](bool) {};
     // Files to which training appends lines. Rank 0 syncs them before a checkpoint gets its final name.
     std::vector<std::filesystem::path> lines = {};
+    std::function<std::int64_t()> clock = now_ns;  // when checkpoints are due
   };
   // Collective. manifest: all fields that do not change during the training.
   CheckpointKeeper(const Parts& parts, const CheckpointSettings& settings,
@@ -87,7 +90,9 @@ class CheckpointKeeper final : public TrainingObserver {
 
   StepAgreement::Wishes wishes();
   void apply(const StepAgreement::Wishes& agreed);
-  void wait_for_previous();
+  bool due_by_number() const;
+  // remedy: what makes checkpoints that are due for the same reason rarer.
+  void wait_for_previous(std::string_view remedy);
   // Copies the state and starts to write it. No other checkpoint is being written.
   void begin(std::optional<double> test_accuracy);
   // Collective. The threads of all ranks have ended the phase; starts the next one, or ends the checkpoint.

@@ -131,6 +131,19 @@ TEST(Advice, NamesALateRank) {
   }
 }
 
+TEST(Advice, WaitsBeyondAStepCountAsOneStep) {
+  EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 1e9);
+  add_late_rank(epoch, 0, 2 * kStep);
+  for (const double starved : {0.0, 2 * kStep}) {
+    epoch.by_rank[0].starved = starved;
+    const auto advice = advise(epoch, context());
+    ASSERT_TRUE(advice);
+    EXPECT_EQ(advice->cause, starved > 0 ? "no_core" : "late_rank");
+    expect_parts(advice->text, {"100.0 ms", "100 %"});
+    EXPECT_NEAR(advice->samples_per_second, 20000, 1) << "at most 20 times the rate";
+  }
+}
+
 TEST(Advice, NamesASlowWireWithItsRate) {
   const EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 50e6);  // 80 ms
   auto told = context();
@@ -145,6 +158,26 @@ TEST(Advice, NamesASlowWireWithItsRate) {
   const auto half = advise(epoch, told);
   EXPECT_EQ(half->key, "train.precision") << half->text;
   EXPECT_GT(half->samples_per_second, advice->samples_per_second);
+  EXPECT_EQ(advise(steady({1e6, 1e6, 1e6, 1e6}, 50e6, 10), told)->key, "train.accumulation")
+      << "bf16 of ten ranks is sent as fp32";
+  told.sum_type = SumType::f32;
+  EXPECT_EQ(advise(epoch, told)->key, "train.accumulation");
+}
+
+TEST(Advice, DatasetLimitsTheAccumulation) {
+  const EpochCommunication epoch = steady({1e6, 1e6, 1e6, 1e6}, 50e6);
+  auto small = context();
+  small.accumulation = 2;
+  small.most_accumulation = 4;
+  EXPECT_EQ(advise(epoch, small)->value, "4");
+  small.most_accumulation = 3;
+  const auto advice = advise(epoch, small);
+  ASSERT_TRUE(advice);
+  EXPECT_EQ(advice->cause, "slow_wire");
+  EXPECT_EQ(advice->key, "") << advice->text;
+  expect_parts(advice->text, {"no setting", "samples"});
+  EXPECT_NEAR(advice->samples_per_second, 1000 * kStep / (kStep - epoch.mine.exposed), 1)
+      << "without the waits";
 }
 
 // Rank 1 computes 20 ms longer, also for each of two micro-batches: only the wire's 50 ms are halved.
@@ -189,6 +222,9 @@ TEST(Advice, NamesCommunicationWithoutACore) {
   auto one_thread = context();
   one_thread.threads = 1;
   EXPECT_EQ(advise(epoch, one_thread)->key, "") << "no thread can be removed";
+  auto on_gpu = context();
+  on_gpu.on_gpu = true;
+  EXPECT_EQ(advise(epoch, on_gpu)->key, "") << "compute threads take no cores";
 }
 
 // Within a node, an apparently slow wire is a thread without a core, if the system reports that.

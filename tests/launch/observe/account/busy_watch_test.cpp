@@ -90,6 +90,8 @@ TEST(IdleCause, ProposesASettingNotYetUsed) {
   EXPECT_EQ(one_thread.find("train.threads"), std::string::npos) << "a rank has at least one thread";
   const StepLine idle = line_of(10, Phase::idle, 4);
   EXPECT_EQ(cause_of(idle, {.on_gpu = true}), "small_work: train.cuda_graph=true");
+  EXPECT_EQ(cause_of(idle, {.on_gpu = true, .times_collectives = true}),
+            "small_work: train.cuda_graph=true with comm.kernel_times=false");
   EXPECT_EQ(cause_of(idle, {.on_gpu = true, .records_steps = true, .batch = 64}),
             "small_work: train.batch=1024");
   const std::string fewer_threads =
@@ -114,6 +116,9 @@ TEST(IdleCause, WaitingForCheckpointsIsMonitoring) {
   const IdleContext by_steps{.checkpoint_every = 5, .checkpoint_minutes = 15};
   EXPECT_EQ(cause_of(line, by_steps), "monitoring: run.checkpoint_every=80");
   EXPECT_EQ(cause_of(line, {.checkpoint_minutes = 0.5}), "monitoring: run.checkpoint_minutes=8");
+  EXPECT_EQ(cause_of(line, {.checkpoint_every = 60, .checkpoint_minutes = 0.5}),
+            "monitoring: run.checkpoint_minutes=8")
+      << "60 steps take a minute";
   expect_parts(cause_of(line, {.on_gpu = true}), {"monitoring: no setting", "SIGUSR2"});
   BusyWatch watch({.below = 0.7, .lines = 2}, by_steps);
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(watch.look(line, 0));
@@ -188,6 +193,11 @@ TEST(IdleCause, EvaluationAndReportingIsMonitoring) {
   line = line_of(10, Phase::rest, 4);
   line.telling_seconds = 3;
   EXPECT_EQ(cause_of(line, {.log_every = 1}), "monitoring: run.log_every=16");
+  EXPECT_EQ(cause_of(line, {.log_every = 9, .epoch_steps = 10}), "monitoring: run.log_every=144");
+  const auto short_epochs = find_idle_cause(line, {.log_every = 10, .epoch_steps = 10}, std::nullopt);
+  ASSERT_TRUE(short_epochs);
+  EXPECT_EQ(short_epochs->key + "=" + short_epochs->value, "run.log_every=0") << short_epochs->change;
+  EXPECT_EQ(numbers_named_in(short_epochs->change), (std::vector<double>{0, 10})) << short_epochs->change;
   line.telling_seconds = 1;
   EXPECT_EQ(cause_of(line, {.log_every = 1}), "small_work: train.batch=16");
 }
@@ -270,7 +280,7 @@ TEST(SlowCause, IsTheLargestLossOfCompute) {
   expect_parts(unfilled->change, {"no setting", "channels"});
   EXPECT_EQ(numbers_named_in(unfilled->change), std::vector<double>{8}) << unfilled->change;
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 10}), "architecture: kernels.choose=time");
-  expect_parts(slow_cause({.products = 0.1, .kernels = 10}, {.times_kernels = true}),
+  expect_parts(slow_cause({.products = 0.1, .kernels = 10}, {.may_time_kernels = false}),
                {"architecture: no setting", "lockstep profile"});
   EXPECT_EQ(slow_cause({.products = 0.1, .kernels = 100'000}), "small_work: train.batch=64")
       << "kernels of 10 us";
@@ -347,11 +357,11 @@ TEST(IdleCause, ChangeIsASettingOrACommandOrSaysThatThereIsNone) {
   evaluated.evaluation_seconds = 10;
   std::vector<std::optional<IdleCause>> causes;
   for (const IdleContext& context :
-       {IdleContext{}, IdleContext{.ranks = 2}, IdleContext{.on_gpu = true, .times_kernels = true},
+       {IdleContext{}, IdleContext{.ranks = 2}, IdleContext{.on_gpu = true, .may_time_kernels = false},
         IdleContext{.local_ranks = 4, .cores = 2},
         IdleContext{.local_ranks = 2, .cores = 1, .machine_cores = 8},
         IdleContext{.decodes = true, .may_keep = false}, IdleContext{.reads_files = true, .may_keep = false},
-        IdleContext{.preloads = true, .times_kernels = true}}) {
+        IdleContext{.preloads = true, .may_time_kernels = false}}) {
     for (const Phase phase : {Phase::data_wait, Phase::exposed_communication, Phase::rest, Phase::idle})
       causes.push_back(find_idle_cause(line_of(10, phase, 4), context, std::nullopt));
     causes.push_back(find_idle_cause(without_core(10, 4), context, std::nullopt));
