@@ -57,15 +57,18 @@ double scaled_rate(const ScheduleSettings& settings, std::int64_t global_batch) 
   return settings.learning_rate;
 }
 
-Schedule make_schedule(const ScheduleSettings& settings, std::int64_t epochs, std::int64_t total_steps,
+Schedule make_schedule(const ScheduleSettings& settings, std::int64_t epochs,
+                       const std::function<std::int64_t(std::int64_t)>& steps_before,
                        const std::vector<ScheduleKind>& table) {
-  const double steps_per_epoch = static_cast<double>(total_steps) / static_cast<double>(epochs);
   const auto steps = [&](double of_epochs) {
-    return static_cast<std::int64_t>(std::llround(of_epochs * steps_per_epoch));
+    const auto whole = static_cast<std::int64_t>(of_epochs);
+    const std::int64_t begin = steps_before(whole), length = steps_before(whole + 1) - begin;
+    const double part = (of_epochs - static_cast<double>(whole)) * static_cast<double>(length);
+    return begin + static_cast<std::int64_t>(std::llround(part));
   };
   Schedule schedule{.kind = schedule_kind(settings.name, table),
                     .base = settings.learning_rate,
-                    .total_steps = total_steps,
+                    .total_steps = steps_before(epochs),
                     .warmup_steps = steps(settings.warmup_epochs),
                     .gamma = settings.gamma,
                     .final_fraction = settings.final_fraction,

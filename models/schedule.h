@@ -80,8 +80,9 @@ struct Schedule {
 // global_batch / scale_batch, or times its square root.
 double scaled_rate(const ScheduleSettings& settings, std::int64_t global_batch);
 
-// total_steps: of all epochs together. The base is learning_rate without scaling.
-Schedule make_schedule(const ScheduleSettings& settings, std::int64_t epochs, std::int64_t total_steps,
+// steps_before(e): the number of steps in the first e epochs. The base is learning_rate without scaling.
+Schedule make_schedule(const ScheduleSettings& settings, std::int64_t epochs,
+                       const std::function<std::int64_t(std::int64_t)>& steps_before,
                        const std::vector<ScheduleKind>& table = schedule_kinds());
 
 }  // namespace lockstep

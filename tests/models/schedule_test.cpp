@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/schedule.h"
 
+#include <cstdint>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace lockstep {
@@ -41,6 +44,16 @@ TEST(Schedule, CosineEndsAtItsFinalFraction) {
   EXPECT_NEAR(schedule.at(60), 0.55, 1e-12);
   EXPECT_NEAR(schedule.at(110), 0.1, 1e-12);
   EXPECT_NEAR(schedule.at(1000), 0.1, 1e-12);
+}
+
+// 74 samples in batches of 8, and data.tail = "carry": epochs begin with steps 0, 9, 18 and 27.
+TEST(Schedule, WholeEpochsEndWithTheStepsOfTheLoader) {
+  const auto steps_before = [](std::int64_t epoch) { return epoch * 74 / 8; };
+  const ScheduleSettings settings{.name = "step", .warmup_epochs = 2, .milestones = {2, 2.5, 3}};
+  const Schedule schedule = make_schedule(settings, 4, steps_before);
+  EXPECT_EQ(schedule.total_steps, 37);
+  EXPECT_EQ(schedule.warmup_steps, 18);
+  EXPECT_EQ(schedule.milestones, (std::vector<std::int64_t>{18, 23, 27}));
 }
 
 TEST(Schedule, TheRateScalesWithTheGlobalBatchOnRequest) {

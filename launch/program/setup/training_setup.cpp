@@ -271,9 +271,12 @@ bool TrainingSetup::halves_are_fast() const {
 
 AdviceContext TrainingSetup::advice_context(const World& world) const {
   const Device device = network_->device();
-  return {.nodes = world.nodes(),
+  return {.on_gpu = !is_host_memory(device),
+          .nodes = world.nodes(),
           .threads = threads_,
+          .most_accumulation = data_->sets.train->size() / host_.size() / config_.loader.batch,
           .halves_are_fast = halves_are_fast(),
+          .sum_type = config_.gradients.sum_type,
           .buckets = bucket_choices(network_->parameters(), host_.size()),
           .may_cross = is_host_memory(device) && !config_.gradients.cross_barrier &&
                        could_turn_on(Feature::cross_barrier, config_),
@@ -294,8 +297,11 @@ Schedule TrainingSetup::schedule() const { return schedule_of(config_, data_->tr
 
 Schedule TrainingSetup::schedule_of(const Config& config, std::int64_t global_batch) const {
   const TrainingLength length = training_length(config, *data_->train_loader, global_batch);
+  const auto steps_before = [&](std::int64_t epoch) {
+    return data_->train_loader->steps_before(epoch, global_batch);
+  };
   Schedule schedule =
-      make_schedule(config.schedule, config.trainer.epochs, length.steps_of_all_epochs, registry_.schedules);
+      make_schedule(config.schedule, config.trainer.epochs, steps_before, registry_.schedules);
   schedule.base = scaled_rate(config.schedule, global_batch);
   schedule.total_steps = length.steps_of_schedule;  // train.steps shortens the decay, but not the warm-up
   schedule.counts_steps = length.steps_of_schedule < length.steps_of_all_epochs;

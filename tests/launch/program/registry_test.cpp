@@ -90,7 +90,8 @@ TEST(Registry, KeysSelectEntriesAndSetTheirOptions) {
   EXPECT_EQ(buckets.exchange.describe(), "sparse density=0.5");
   EXPECT_EQ(bucket_options(loaded({"comm.codec=sparse"}).gradients, registry().exchanges).exchange.describe(),
             "sparse density=0.01");
-  const Schedule schedule = make_schedule(config.schedule, 2, 10, registry().schedules);
+  const auto steps_before = [](std::int64_t epoch) { return 5 * epoch; };
+  const Schedule schedule = make_schedule(config.schedule, 2, steps_before, registry().schedules);
   EXPECT_DOUBLE_EQ(schedule.at(5), 0.125);
 
   const std::string text = to_toml(config, registry());
