@@ -12,7 +12,8 @@ launch/bundle.sh BUILD_FOLDER [--programs all|kit] [--output FILE] [--mpi FOLDER
 
 Packs the programs, tests and benchmarks of a build folder (build/cpu, build/cuda) with the shared libraries they need
 into one relocatable archive; benchmarks are there with -DLOCKSTEP_BENCHMARKS=ON. Not packed: programs of the emulated
-device, and glibc, the CUDA toolkit, cuDNN, NCCL and the driver, which are the node's.
+device; glibc, the CUDA toolkit, cuDNN, NCCL and the driver, which are the node's; and lockstep-hdf5. Convert HDF5 files
+to record files before, with lockstep pack.
 
   --programs kit  packs only the programs that benchmarks/gpu_suite.py runs, and refuses an archive of more than 38 MB;
                   default: all
@@ -106,7 +107,8 @@ readonly root=$work/lockstep-bundle
 mkdir -p "$root"/{bin,tests,lib/fallback,share/benchmarks,share/tests/peers}
 
 # The provider of a library on the node. "fallback": the bundle's library is used only if the node's is
-# missing or too old, because the node's MPI and CUDA libraries may need a newer one than the bundle's.
+# missing or too old, because the node's MPI and CUDA libraries may need a newer one than the bundle's, and the node's
+# drivers of InfiniBand need its own libibverbs.
 provider() {
   case $1 in
     ld-linux*.so.* | libc.so.* | libm.so.* | libmvec.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libutil.so.* | \
@@ -114,7 +116,8 @@ provider() {
     libcuda.so.* | libcudart.so.* | libcublas*.so.* | libcudnn*.so.* | libcufft*.so.* | libcurand.so.* | \
       libcusolver*.so.* | libcusparse*.so.* | libcupti.so.* | libnccl.so.* | libnv*.so.*) echo cuda ;;
     libmpi*.so.*) echo mpi ;;
-    libstdc++.so.* | libgcc_s.so.* | libgomp.so.* | libz.so.*) echo fallback ;;
+    libstdc++.so.* | libgcc_s.so.* | libgomp.so.* | libz.so.* | libibverbs.so.* | librdmacm.so.* | libmlx*.so.* | \
+      libnl-*.so.*) echo fallback ;;
     *) echo bundle ;;
   esac
 }
@@ -157,7 +160,8 @@ for file in "$build"/bin/*; do
   [ "$programs" = all ] || [[ $kit == *" $name "* ]] || continue
   case $name in
     *emulat*) continue ;;  # programs of the emulated device
-    *hdf5*) continue ;;  # needs thirty more libraries, and only prepares data
+    # Needs thirty more libraries. Some of them, such as OpenSSL's, would replace the node's for mpirun and its ssh.
+    *hdf5*) continue ;;
     lockstep | *_bench) cp "$file" "$root/bin/$name" ;;
     *) cp "$file" "$root/tests/$name" ;;
   esac

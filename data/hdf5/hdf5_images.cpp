@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -124,6 +125,12 @@ class Hdf5Reader {
     close(ends[1]);
     if (error == 0) return;
     close(socket_);
+    if (std::getenv("LOCKSTEP_BUNDLE") != nullptr) {
+      throw ConfigError(fmt::format(
+          "data.format = \"hdf5\" needs the program {}, which bundles do not contain. Convert the files with "
+          "lockstep pack on a machine that has it, and train here on those records ({})",
+          kHdf5Program, std::strerror(error)));
+    }
     throw ConfigError(
         fmt::format("data.format = \"hdf5\" needs the program {}, which is built only with the HDF5 library: "
                     "apt-get install libhdf5-dev, then configure and build again ({})",

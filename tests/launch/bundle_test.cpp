@@ -178,6 +178,53 @@ TEST(Bundle, PacksAnMpiWhoseProgramsAreScripts) {
   expect_parts(names.output, {"lockstep-bundle/mpi/bin/mpirun", "lockstep-bundle/share/needs"});
 }
 
+// The node's drivers of InfiniBand do not load with another libibverbs.
+TEST(Bundle, InfiniBandLibraryOfTheNodeComesFirst) {
+  const Workplace workplace("bundle_verbs");
+  const fs::path build = new_folder(workplace.path("build")), archive = workplace.path("bundle.tar");
+  const fs::path tools = new_folder(workplace.path("tools"));
+  std::ofstream(build / "CMakeCache.txt").flush();
+  fs::copy("/bin/true", new_folder(build / "bin") / "lockstep");
+  // The program seems to need the library, and /bin/true seems to be it.
+  write_script(tools / "readelf",
+               "PATH=${PATH#*:}\nreadelf \"$@\"\n"
+               "case \"$*\" in '-d '*/bin/lockstep) echo '(NEEDED) [libibverbs.so.1]' ;; esac");
+  write_script(tools / "ldd", "PATH=${PATH#*:}\nldd \"$@\"\necho 'libibverbs.so.1 => /bin/true (0x1)'");
+  const ProgramResult packed =
+      run_shell(fmt::format("PATH={}:$PATH '{}/launch/bundle.sh' {} --output {}", tools.string(),
+                            source_folder(), build.string(), archive.string()));
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const ProgramResult content =
+      run_shell(fmt::format("tar -tf {0}; tar -xOf {0} lockstep-bundle/share/needs", archive.string()));
+  expect_parts(content.output, {"lockstep-bundle/lib/fallback/libibverbs.so.1/libibverbs.so.1\n",
+                                "\nfallback libibverbs.so.1"});
+  EXPECT_FALSE(contains(content.output, "lockstep-bundle/lib/libibverbs.so.1")) << content.output;
+}
+
+// Its libraries would replace the libraries of the node.
+TEST(Bundle, LeavesOutTheHdf5ReaderAndAdvisesToConvertElsewhere) {
+  const Workplace workplace("bundle_hdf5");
+  const fs::path build = new_folder(workplace.path("build")), archive = workplace.path("bundle.tar");
+  std::ofstream(build / "CMakeCache.txt").flush();
+  for (const char* name : {"lockstep", "lockstep-hdf5"})
+    fs::copy("/bin/true", new_folder(build / "bin") / name);
+  const ProgramResult packed = bundle(fmt::format("{} --output {}", build.string(), archive.string()));
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const ProgramResult names = run_shell("tar -tf " + archive.string());
+  EXPECT_FALSE(contains(names.output, "lockstep-hdf5")) << names.output;
+  expect_parts(bundle("--help").output, {"lockstep-hdf5", "lockstep pack"});
+
+  const fs::path data = workplace.path("data.h5"), alone = workplace.path("lockstep");
+  std::ofstream(data) << "not read";
+  fs::copy(build_folder() / "bin" / "lockstep", alone);
+  // The PATH may lead to an installed lockstep-hdf5.
+  const ProgramResult trained = run_shell(fmt::format(
+      "PATH=/nowhere LOCKSTEP_BUNDLE={} {} train {} --set data.format=hdf5 --set data.path={}",
+      workplace.path("").string(), alone.string(), workplace.path("config.toml").string(), data.string()));
+  EXPECT_EQ(trained.exit_code, exit_code::config) << trained.output;
+  expect_parts(trained.output, {"lockstep-hdf5", "lockstep pack"});
+}
+
 // A bundle of two scripts, on a node with two versions of Open MPI on the PATH.
 TEST(Bundle, StartsRanksWithTheNamedMpi) {
   const Workplace workplace("bundle_mpi");

@@ -3,14 +3,15 @@
 """templates_test.py REPOSITORY LOCKSTEP: ends jobs of two ranks as the templates for systemd and Kubernetes
 do: the unit's command gets its KillSignal, or the pods' preStop hooks run one after the other. Each time the
 ranks save and end with code 75 within the template's grace period, which is longer than theirs, and the same
-command resumes. slurm_test executes Slurm's template. The hooks find processes by name, so they run in a PID
-namespace."""
+command resumes. slurm_test executes Slurm's template; here its controller does not answer. The hooks find
+processes by name, so they run in a PID namespace."""
 
 import json
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,9 +104,10 @@ class Templates(unittest.TestCase):
         self.assertEqual(words[:2], ["train", "cifar10_resnet18"])
         words = [LOCKSTEP, "train", "fashion_mnist_mlp"] + [
             f"run.dir={self.run_dir}" if word.startswith("run.dir=") else word for word in words[2:]] + flags()
-        for order in ((0,), (1,), (0, 1), (1, 0)):
+        (self.folder / "prterun").symlink_to(shutil.which("mpirun"))  # the name of Open MPI 5's process
+        for launcher, order in (("mpirun", (0,)), ("prterun", (0,)), ("mpirun", (1,)), ("mpirun", (0, 1)), ("mpirun", (1, 0))):
             script = self.folder / "script.sh"
-            lines = [f"mpirun --bind-to none -np 2 {shlex.join(words)} >log 2>&1 &", "job=$!",
+            lines = [f"PATH=$PATH:$PWD {launcher} --bind-to none -np 2 {shlex.join(words)} >log 2>&1 &", "job=$!",
                      "seen=$(cat run/steps.jsonl 2>/dev/null | wc -l)",
                      "until [ $(cat run/steps.jsonl 2>/dev/null | wc -l) -gt $seen ] || ! kill -0 $job; do sleep 0.05; done",
                      # The next hook starts when the first one's signal has arrived.
@@ -116,6 +118,34 @@ class Templates(unittest.TestCase):
             # After the workers' hook the ranks may have ended when mpirun gets the signal: it then dies of the signal
             # while it cleans up. The template's restartPolicy starts the launcher again after either code.
             self.expect_saved(done.returncode, (75, 128 + signal.SIGUSR1) if order == (1, 0) else (75,))
+
+    def slurm_job(self, squeue_fails=0, scontrol_fails=0):
+        """Runs Slurm's template with ranks that end with 75. The first calls of squeue and scontrol fail. Returns its exit
+        code, its output and the calls."""
+        calls = self.folder / "calls"
+        calls.unlink(missing_ok=True)
+        count = f"echo ${{0##*/}} >>{calls}; [ $(grep -c ^${{0##*/}} {calls}) -gt %d ] || exit 1; "
+        for name, lines in {"srun": "exit 75", "squeue": count % squeue_fails + "echo RUNNING",
+                            "scontrol": count % scontrol_fails + "kill $PPID"}.items():  # requeuing ends the script
+            (self.folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+            (self.folder / name).chmod(0o755)
+        done = subprocess.run(["bash", REPOSITORY / "launch/slurm/train.sbatch", "fashion_mnist_mlp"], capture_output=True, text=True,
+                              env={**ENVIRONMENT, "PATH": f"{self.folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7",
+                                   "SLURM_JOB_NODELIST": "node", "LOCKSTEP_RETRY_SECONDS": "0"})
+        names = calls.read_text().split()
+        return done.returncode, done.stdout + done.stderr, (names.count("squeue"), names.count("scontrol"))
+
+    def test_slurm_job_is_requeued_when_the_controller_answers_again(self):
+        code, said, calls = self.slurm_job(squeue_fails=2, scontrol_fails=2)
+        self.assertEqual((code, calls), (-signal.SIGTERM, (3, 3)), said)
+        self.assertNotIn("not requeued", said)
+
+    def test_slurm_job_reports_that_it_was_not_requeued(self):
+        for command, calls_expected in (("squeue", (30, 0)), ("scontrol", (1, 30))):
+            with self.subTest(command=command):
+                code, said, calls = self.slurm_job(**{f"{command}_fails": 1000})
+                self.assertEqual((code, calls), (75, calls_expected), said)
+                self.assertRegex(said, f"{command}.*not requeued")
 
 
 if __name__ == "__main__":
