@@ -320,10 +320,12 @@ class Kit:
             if not program.background and not part.together:
                 self.wait_for([thread], end)
         self.wait_for(threads, end)
+        late = [thread.name.removeprefix("program ") for thread in threads if thread.is_alive()]
         with self.lock:
-            runs = [run for run in self.runs if run.part == part.name]
-        worst = next((run for status in ("failed", "ok", "skipped") for run in runs if run.status == status), None)
-        status, reason = (worst.status, worst.reason) if worst else ("failed", "no program ended in time")
+            ends = [(run.status, run.reason) for run in self.runs if run.part == part.name]
+        ends += [("failed", f"{name} did not end in time") for name in late]
+        status, reason = next((each for status in ("failed", "ok", "skipped") for each in ends if each[0] == status),
+                              ("failed", "no program ended in time"))
         self.parts[part.name] = {"status": status, "reason": reason, "begin": round(begin, 2),
                                  "seconds": round(self.now() - begin, 2), "limit": part.limit}
 

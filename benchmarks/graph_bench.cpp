@@ -28,8 +28,9 @@ class Run {
     training_.trainer.take_host_account();
     const std::int64_t begin = now_ns();
     for (int i = 0; i < steps; ++i) training_.trainer.step();
+    const StepAccount account = training_.trainer.take_host_account();  // without the wait for the last step
+    training_.trainer.finish_steps();
     step_ms.push_back(1e3 * seconds_since(begin) / steps);
-    const StepAccount account = training_.trainer.take_host_account();
     host_us.push_back((account.total() - account[Phase::device_wait] - account[Phase::data_wait]) * 1e6 /
                       steps);
   }
@@ -63,8 +64,10 @@ int run(const Options& o) {
     one->forget_times();
   }
   for (int block = 0; block < o.blocks; ++block) {
-    eager.block(o.steps);
-    graph.block(o.steps);
+    Run& first = block % 2 == 0 ? eager : graph;
+    Run& second = block % 2 == 0 ? graph : eager;
+    first.block(o.steps);
+    second.block(o.steps);
   }
   CHECK(eager.state() == graph.state(), "training with the graph ends with different bits");
   const double ratio = median(eager.step_ms) / median(graph.step_ms);

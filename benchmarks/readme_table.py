@@ -192,12 +192,18 @@ def all_reduce(results):
             f"{rows[large, 'window']['busbw_gb_per_s']:.0f} GB/s{faster_than(rows, large)}", result)
 
 
+def least_share(part):
+    """The least share of plain TCP's rate. If the ratio of the medians does not agree, both."""
+    row = min((row for row in part["rows"] if row["bytes"] >= 1 << 20), key=lambda row: row["of_tcp"])
+    medians = row["busbw_gb_per_s"] / row["tcp_gb_per_s"]
+    return f"{100 * row['of_tcp']:.0f} %" + ("" if agree(row["of_tcp"], medians) else f" ({100 * medians:.0f} % by the medians)")
+
+
 def links(results):
     parts = list(training_runs.parts_of(results("links")).values())
     texts = []
     for link in dict.fromkeys(part["link"] for part in parts):
-        shares = [f"{part['nodes']} nodes {100 * min(row['of_tcp'] for row in part['rows'] if row['bytes'] >= 1 << 20):.0f} %"
-                  for part in parts if part["link"] == link]
+        shares = [f"{part['nodes']} nodes {least_share(part)}" for part in parts if part["link"] == link]
         texts.append(f"{link} {', '.join(shares)}")
     return ("all-reduce of 1 MiB and more between nodes of one rank: least share of the rate of plain TCP in both directions at once",
             "; ".join(texts), parts[-1])
@@ -431,9 +437,11 @@ def idle_cause(cause):
         result = results("idle_causes")
         found = next(each for each in result["rows"] if each["cause"] == cause)
         promised = f"promised {found['promised_percent']:+.0f} %" if found["promised_percent"] else "no gain promised"
+        medians = found["samples_per_second_changed"] / found["samples_per_second"]
+        also = "" if agree(1 + found["gained_percent"] / 100, medians) else f"; {100 * (medians - 1):+.1f} % by the medians"
         return (f"idle by `{cause}`: {found['provoked_by']}",
                 f"{promised}; gained {found['gained_percent']:+.0f} % ({found['gained_percent_least']:+.0f} to "
-                f"{found['gained_percent_most']:+.0f} %). Message: {found['said'].replace('|', '/')}", result)
+                f"{found['gained_percent_most']:+.0f} %{also}). Message: {found['said'].replace('|', '/')}", result)
     return row
 
 
@@ -464,7 +472,9 @@ def loader(results):
 def data_wait(results):
     result = results("data_wait")
     worst = max(result["rows"], key=lambda row: row["data_wait_share_spread"][1])
-    return ("wait for data, every preset, one rank and two (`imagenet_resnet50` with computed images)",
+    presets = {row["preset"]: row["data"] for row in result["rows"]}
+    computed = ", ".join(f"`{name}`" for name, data in presets.items() if data == "computed")
+    return (f"wait for data, {len(presets)} presets, one rank and two ({computed} with computed data)",
             f"at most {100 * worst['data_wait_share_spread'][1]:.2f} % of a step in any turn (`{worst['preset']}`, {worst['step_ms']:.1f} ms a step)", result)
 
 

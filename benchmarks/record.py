@@ -134,7 +134,9 @@ def main():
     done = suite.execute_with_json(options.command)
     if done.status != "ok":
         parser.exit(70, f"record.py: {done.text}: {done.reason}\n")
-    write(options.file, {**circumstances(shlex.join(options.command), options.lockstep), **done.result})
+    here = circumstances(shlex.join(options.command), options.lockstep)
+    machine = {**(done.result.get("machine") or {}), **here["machine"]}  # a program may know more, such as its compiler
+    write(options.file, {**here, **done.result, "machine": machine})
 
 
 if __name__ == "__main__":

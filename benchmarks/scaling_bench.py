@@ -3,8 +3,8 @@
 """Measures how training scales: samples per second of `lockstep train` on 1, 2, 4, .. ranks, on random
 images: strong scaling (constant global batch) and weak scaling (constant batch per rank), in turns, with the
 efficiency relative to one rank. Ranks share this machine. With --rate they run on nodes of this machine that
-are joined by links of that rate (tests/nodes.sh). With --mpirun they run on its hosts. `--model vgg11_bn`
-communicates much (133 M parameters), `--model resnet50` little.
+are joined by links of that rate (tests/nodes.sh). With --mpirun they run on its hosts. `--model vgg11_bn --image 224`
+communicates much (129 M parameters), `--model resnet50` little.
 
 Efficiency is samples/s / (ranks x samples/s of one rank), the median over the turns. Ranks of one machine
 share its cores, so with more compute threads than cores no program could reach 100 %. Efficiency per core

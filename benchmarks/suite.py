@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -28,8 +29,15 @@ class Run:
         return " ".join(str(part) for part in self.command)
 
 
+# The text of mpirun when a rank failed: blocks between lines of dashes, and remarks about them.
+FOOTERS = re.compile(r"^-{50,}\n(?:Primary job  terminated normally|\w+run detected that|MPI_ABORT was invoked).*?^-{50,}$"
+                     r"|^\[\S+:\d+\] (?:\d+ more process|Set MCA parameter)[^\n]*", re.MULTILINE | re.DOTALL)
+
+
 def last_lines(output, count=3):
-    return "\n".join([line for line in output.splitlines() if line.strip()][-count:])
+    """The last lines that are not empty. Without the footers of mpirun, unless there is nothing else."""
+    own = FOOTERS.sub("", output)
+    return "\n".join([line for line in (own if own.strip() else output).splitlines() if line.strip()][-count:])
 
 
 def end(process):

@@ -7,7 +7,8 @@ alone, as on a cluster. The plan is fitted to one rank alone and to two ranks ov
 ranks over a third link, and three and four ranks over all links. A forward pass overlaps with no all-reduce:
 if it takes much longer than alone (last column), nodes disturbed each other or other programs used the
 machine, and the case is not valid. A run takes about three minutes, adds a turn to FILE and computes the
-table of the medians over all turns.
+table of the medians over all turns. It refuses a FILE whose turns have other options, another machine, other
+versions or another revision.
 
   benchmarks/validate_plan.py benchmarks/results/plan_validation.json
 
@@ -19,7 +20,7 @@ With FILE it also writes the table there:
 
   benchmarks/validate_plan.py --published benchmarks/results/plan_published.json
 
-Exit codes: 0, 64 wrong command line, 70 a program failed."""
+Exit codes: 0, 64 wrong command line, 70 a program failed or FILE has other turns."""
 
 import json
 import pathlib
@@ -36,6 +37,7 @@ FITTED, UNSEEN = ["200mbit", "1gbit"], ["500mbit"]
 RANKS = [2, 3, 4]
 SPARE = 0.2  # share of the processors for the kernel and the launcher
 LIMIT = 170  # seconds that a run may take
+OPTIONS = ("model", "batch", "bucket_mib", "set", "steps", "between_nodes", "cores")  # equal in all turns of a file
 PUBLISHED = training_runs.ROOT / "benchmarks/published_scaling.json"
 # Only the network's gradients matter to a plan with a given step time, so the batch is small. The published
 # trainings send gradients as fp16 on any number of ranks.
@@ -117,6 +119,27 @@ class Turn:
         return {"rows": rows, "fit": plan["fit_between_nodes"],
                 "fit_beside_compute": plan["fit_beside_compute"], "loss": plan["loss"], "cores": self.options.cores,
                 "alone_seconds": alone.step_seconds()}
+
+
+def conditions(options, circumstances):
+    """The values that are equal in all turns of a file, by name."""
+    return {**{f"--{name.replace('_', '-')}": getattr(options, name) for name in OPTIONS}, **circumstances["machine"],
+            **circumstances["versions"], "revision": circumstances["revision"]}
+
+
+def earlier_turns(options, circumstances):
+    """The turns of the file, whose options are those of its command. Throws Failed if they have other conditions."""
+    if options.fresh or not options.file.is_file():
+        return []
+    before = json.loads(options.file.read_text())
+    then = parse_arguments(shlex.split(before["command"])[1:])
+    then.cores = before["turns"][0]["cores"]  # the default depends on the machine
+    old, new = conditions(then, before), conditions(options, circumstances)
+    differ = [f"{name} {old.get(name)}, not {new.get(name)}" for name in {**old, **new} if old.get(name) != new.get(name)]
+    if differ:
+        raise training_runs.Failed(f"{options.file} has turns with {'; '.join(differ)}. Give another FILE, or --fresh to "
+                                   "discard these turns")
+    return before["turns"]
 
 
 def table_of(turns):
@@ -221,14 +244,13 @@ def run(options, arguments):
     if options.published:
         validate_published(options, command)
         return
-    turns = []
-    if options.file.is_file() and not options.fresh:
-        turns = json.loads(options.file.read_text())["turns"]
+    circumstances = record.circumstances(command, options.lockstep)
+    turns = earlier_turns(options, circumstances)
     with tempfile.TemporaryDirectory() as folder:
         turns.append(Turn(options, options.keep or pathlib.Path(folder)).measure())
     table = table_of(turns)
     unseen = [abs(error) for row in table if not row["fitted"] for error in row["errors"]]
-    result = {**record.circumstances(command, options.lockstep),
+    result = {**circumstances,
               "median_error": statistics.median(unseen), "largest_error": max(unseen), "table": table, "turns": turns}
     record.write(options.file, result)
     print(text_of(table))

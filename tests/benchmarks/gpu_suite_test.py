@@ -398,6 +398,26 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("SIGKILL", kit.parts["stuck"]["reason"])
         os.kill(int(kit.runs[0].output), signal.SIGKILL)
 
+    def test_a_part_with_a_program_that_does_not_end_in_time_fails(self):
+        clock, released = VirtualClock(self.hanging), threading.Event()
+        kit = self.kit_without_images(clock)
+        command = shlex.join(["bash", "-c", f"touch {self.hanging}/$$ && exec sleep 100000"])
+
+        def block(_):
+            while threading.current_thread().name == "program stuck" and not released.wait(0.002):
+                clock.now()
+        with mock.patch.object(gpu_suite.os, "kill"), mock.patch.object(gpu_suite.os, "killpg"), \
+                mock.patch.object(gpu_suite, "kill_all", block):
+            kit.run_part(gpu_plan.Part("stuck", 0, 10, [gpu_plan.Program("fine", "true", gpu=False),
+                                                        gpu_plan.Program("stuck", command, gpu=False)]))
+            released.set()
+            for thread in threading.enumerate():
+                if thread.name == "program stuck":
+                    thread.join()
+        os.kill(int(next(self.hanging.iterdir()).name), signal.SIGKILL)
+        self.assertEqual([(run.program.name, run.status) for run in kit.runs], [("fine", "ok"), ("stuck", "failed")])
+        self.assertEqual((kit.parts["stuck"]["status"], kit.parts["stuck"]["reason"]), ("failed", "stuck did not end in time"))
+
     def kit_without_images(self, clock):
         self.out.mkdir()
         options = types.SimpleNamespace(out=self.out, bundle=self.folder / "bundle", cifar10=None, python=sys.executable)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests how validate_plan.py --published computes its table, with a plan in place of `lockstep` that adds nothing to
-the step of one GPU, and that every published value has its source."""
+the step of one GPU, that every published value has its source, and that all turns of a file have the same options and
+circumstances."""
 
 import contextlib
 import io
@@ -10,12 +11,14 @@ import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import readme_table  # noqa: E402
 import record  # noqa: E402
+import training_runs  # noqa: E402
 import validate_plan  # noqa: E402
 
 PLAN = """#!/usr/bin/env python3
@@ -73,6 +76,46 @@ class Published(unittest.TestCase):
             with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as end:
                 validate_plan.parse_arguments(arguments)
             self.assertEqual(end.exception.code, 64)
+
+
+class Turns(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name) / "plan_validation.json"
+        self.committed = (ROOT / "benchmarks/results/plan_validation.json").read_text()
+        self.file.write_text(self.committed)
+        self.before = json.loads(self.committed)
+
+    def run_again(self, *arguments, **changed):
+        """Adds a turn to the committed ones, without training. Returns the exit code and the error."""
+        here = {field: changed.get(field, self.before[field]) for field in record.FIELDS}
+        here["command"] = record.portable(f"benchmarks/validate_plan.py {self.file}")
+        arguments = [str(self.file), "--cores", str(self.before["turns"][0]["cores"]), *arguments]
+        with mock.patch.object(record, "circumstances", return_value=here), \
+                mock.patch.object(validate_plan.Turn, "measure", return_value=self.before["turns"][0]), \
+                contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as told:
+            code = training_runs.main("validate_plan.py", validate_plan.parse_arguments, validate_plan.run, arguments)
+        return code, told.getvalue()
+
+    def test_turns_with_other_conditions_are_refused(self):
+        machine = {**self.before["machine"], "processor": "another one"}
+        for name, arguments, changed in (("--model mobilenet_v2", ["--model", "cnn"], {}), ("--batch 8", ["--batch", "4"], {}),
+                                         ("--cores 0.4", ["--cores", "0.3"], {}), ("--set", ["--set", "comm.overlap=false"], {}),
+                                         ("processor", [], {"machine": machine}), ("revision", [], {"revision": "abc"}),
+                                         ("mpi", [], {"versions": {**self.before["versions"], "mpi": "another one"}})):
+            code, told = self.run_again(*arguments, **changed)
+            self.assertEqual((code, self.file.read_text()), (70, self.committed), name)
+            for word in (name, "--fresh"):
+                self.assertIn(word, told)
+
+    def test_equal_turns_are_added_and_others_replace_them_on_request(self):
+        for _ in range(2):
+            turns = len(json.loads(self.file.read_text())["turns"])
+            self.assertEqual(self.run_again(), (0, ""))
+            self.assertEqual(len(json.loads(self.file.read_text())["turns"]), turns + 1)
+        self.assertEqual(self.run_again("--model", "cnn", "--fresh"), (0, ""))
+        self.assertEqual(len(json.loads(self.file.read_text())["turns"]), 1)
 
 
 if __name__ == "__main__":

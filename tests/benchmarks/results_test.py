@@ -18,12 +18,14 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/peers")]
 
 import accuracy_chart  # noqa: E402
 import codec_accuracy  # noqa: E402
+import data_wait  # noqa: E402
 import idle_ladder  # noqa: E402
 import links_bench  # noqa: E402
 import overlap_bench  # noqa: E402
 import readme_table  # noqa: E402
 import record  # noqa: E402
 import scaling_bench  # noqa: E402
+import suite  # noqa: E402
 
 COMPLETE = {"machine": {"cores": 2}, "versions": {"Lockstep": "1"}, "revision": "abc", "date": "2026-01-01",
             "command": "bench"}
@@ -71,6 +73,13 @@ class CommittedResults(unittest.TestCase):
                 if "of_copy" in row and "copy_gigabytes_per_second" in row and file.stem == "codecs":
                     ratio, medians = row["of_copy"], row["gigabytes_per_second"] / row["copy_gigabytes_per_second"]
                     both = f"{100 * medians:.0f} % by the medians"
+                elif "link" in row and file.stem == "links":
+                    least = min((each for each in row["rows"] if each["bytes"] >= 1 << 20), key=lambda each: each["of_tcp"])
+                    ratio, medians = least["of_tcp"], least["busbw_gb_per_s"] / least["tcp_gb_per_s"]
+                    both = f"{row['nodes']} nodes {100 * ratio:.0f} % ({100 * medians:.0f} % by the medians)"
+                elif "gained_percent" in row:
+                    ratio, medians = 1 + row["gained_percent"] / 100, row["samples_per_second_changed"] / row["samples_per_second"]
+                    both = f"{100 * (medians - 1):+.1f} % by the medians"
                 elif "ratio" in row and isinstance(peer, dict) and "samples_per_second" in peer and "samples_per_second" in row:
                     ratio, medians = row["ratio"], row["samples_per_second"] / peer["samples_per_second"]
                     both = f"{medians:.2f}x by the medians"
@@ -115,6 +124,18 @@ class Rows(unittest.TestCase):
         rows[1, "window"]["speed_over"] = {way: {"median": 5, "spread": [4, 6]} for way in ("mpi", "gloo")}
         self.assertEqual(readme_table.faster_than(rows, 1).count("5.00x"), 2)
 
+    def test_only_clearly_slower_ways_of_the_peer_are_dropped_after_two_turns(self):
+        for name, part in committed("cpu_suite").items():
+            turns = part.get("turns", {}) if isinstance(part, dict) else {}
+            ways = {way: [speed for speed in speeds if speed] for way, speeds in turns.items() if not way.startswith(suite.OWN)}
+            if name == "step cnn" and part["date"] == "2026-11-27":
+                continue  # cpu.md says so
+            fastest = max((max(speeds) for speeds in ways.values()), default=0)
+            for way, speeds in ways.items():
+                self.assertGreaterEqual(len(speeds), 2, f"{name}: {way}")
+                if len(speeds) < part["rounds"]:
+                    self.assertLess(max(speeds), suite.CLEARLY_SLOWER * fastest, f"{name}: {way}")
+
     def test_a_step_has_the_threads_of_its_result(self):
         results = committed("cpu_suite")
         results["step resnet18"]["lockstep"][0]["options"]["threads"] = 1
@@ -129,6 +150,18 @@ class Rows(unittest.TestCase):
         self.assertEqual(readme_table.quickstart_example(lambda _: {"epochs": [epoch]}), "```\nepoch 1/1  busy 94 %  peak 31 %  loss 0.140  "
                          "test loss 0.213  accuracy 92.60 %  16,772 samples/s\n  comm 0.6 ms a step  66.7 % hidden  | wire 0.5 ms "
                          "(3.1 GB/s)\n```")
+
+    def test_the_wait_for_data_is_measured_for_every_preset(self):
+        presets = {file.stem for file in (ROOT / "launch/presets").glob("*.toml")}
+        self.assertEqual(set(data_wait.PRESETS), presets)
+        options = data_wait.parse_arguments(["--json", "result.json"])
+        self.assertEqual({name for name in presets if data_wait.data_of(name, options)[1] == "files"},
+                         {name for name in presets if name.startswith("fashion_mnist")})
+        result = {"rows": [{"preset": name, "data": "computed", "ranks": 1, "step_ms": 1, "data_wait_share_spread": [0, 0.01]}
+                           for name in ("cifar10_resnet20", "shapes_unet")]}
+        what, text, _ = readme_table.data_wait(lambda _: result)
+        self.assertEqual(what, "wait for data, 2 presets, one rank and two (`cifar10_resnet20`, `shapes_unet` with computed data)")
+        self.assertIn("1.00 %", text)
 
 
 class Missing(unittest.TestCase):
@@ -167,6 +200,19 @@ class Missing(unittest.TestCase):
     def test_a_record_counts_the_cores_that_the_program_may_use(self):
         with mock.patch.object(record.os, "sched_getaffinity", return_value={3, 5, 7}):
             self.assertEqual(record.circumstances("bench")["machine"]["cores"], 3)
+
+    def test_a_record_has_the_machine_of_this_process_and_what_only_the_program_knows(self):
+        with tempfile.TemporaryDirectory() as name:
+            program, file = (pathlib.Path(name) / each for each in ("program.py", "result.json"))
+            machine = {"cores": 99, "processor": "any", "compiler": "g++ 12"}
+            program.write_text(f"import json, sys; json.dump({{'machine': {machine}, 'ratio': 2}}, open(sys.argv[-1], 'w'))")
+            with mock.patch.object(sys, "argv", ["record.py", "--lockstep", "/no/such/program", str(file), "--", sys.executable,
+                                                 str(program)]):
+                record.main()
+            result = json.loads(file.read_text())
+        self.assertEqual(result["ratio"], 2)
+        self.assertEqual({field: result["machine"][field] for field in machine},
+                         {"cores": record.cores(), "processor": record.processor(), "compiler": "g++ 12"})
 
     def test_a_result_is_replaced_in_one_step(self):
         with tempfile.TemporaryDirectory() as name:

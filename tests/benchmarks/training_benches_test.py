@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests how scaling_bench, overlap_bench, links_bench, codec_accuracy and idle_causes compute figures from runs, that
-they are skipped without nodes, how benchmarks end, and which retries test_runs lists."""
+they are skipped without nodes, how benchmarks end, which errors of programs they report, and which retries test_runs
+lists."""
 
 import contextlib
 import io
@@ -215,6 +216,55 @@ class IdleCauses(unittest.TestCase):
             measured = idle_causes.measure(types.SimpleNamespace(repeats=2), case, pathlib.Path("runs"))
         row = idle_causes.row_of(case, *measured)
         self.assertEqual((row["gained_percent"], row["samples_per_second_changed"]), (100, 40))
+
+
+LINE = 74 * "-"
+PRIMARY_JOB = f"""{LINE}
+Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+{LINE}
+"""
+DETECTED = f"""{LINE}
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[33519,1],1]
+  Exit code:    65
+{LINE}
+"""
+ABORTED = f"""{LINE}
+MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD
+with errorcode 65.
+
+NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.
+You may or may not see output from other processes, depending on
+exactly when Open MPI kills them.
+{LINE}
+"""
+REMARKS = """[host:09635] 1 more process has sent help message help-mpi-api.txt / mpi-abort
+[host:09635] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages
+"""
+KILLED = f"{LINE}\nmpirun noticed that process rank 1 with PID 12 on node host exited on signal 9 (Killed).\n{LINE}\n"
+
+
+class Errors(unittest.TestCase):
+    def reason_of(self, output):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "output").write_text(output)
+            run = suite.execute(["sh", "-c", 'cat "$0"; exit 65', f"{folder}/output"])
+        self.assertEqual((run.status, run.output), ("failed", output))
+        with self.assertRaises(training_runs.Failed) as failed:
+            training_runs.succeeded(run)
+        return str(failed.exception).partition("exit code 65: ")[2]
+
+    def test_the_error_of_a_rank_is_reported_and_not_the_footer_of_mpirun(self):
+        error = "lockstep: data.path: no such folder\n"
+        for output in (error + PRIMARY_JOB + DETECTED, error + PRIMARY_JOB + error + DETECTED, ABORTED + error + REMARKS):
+            self.assertEqual(set(self.reason_of("epoch 1\n\n" + output).splitlines()), {"epoch 1", error.strip()}, output)
+        self.assertIn("exited on signal 9", self.reason_of(error + PRIMARY_JOB + KILLED))
+
+    def test_the_footer_is_reported_if_there_is_nothing_else(self):
+        self.assertIn("Exit code:    65", self.reason_of(PRIMARY_JOB + DETECTED))
 
 
 class Ends(unittest.TestCase):
