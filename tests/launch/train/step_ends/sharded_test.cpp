@@ -4,7 +4,10 @@
 // state on each rank, and states that either exchange restores on any number of ranks.
 #include "launch/train/step_ends/sharded.h"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -136,6 +139,25 @@ TEST(Sharded, KeepsAPartOfTheStateOnEachRank) {
         rest += static_cast<std::size_t>(sharded.buckets().plan().rest_of(bucket).count());
       EXPECT_EQ(sharded.optimizer().state().size(),
                 2 * ((values - rest) / static_cast<std::size_t>(ranks) + rest));
+    });
+  }
+}
+
+// One value of the rank's own share is damaged: the other rank keeps its copy, and gives it back.
+TEST(Sharded, ASkippedStepSpreadsNoDamage) {
+  for (const int damaged : {0, 1}) {
+    on_sharded_ranks(2, [&](Communicator& communicator, const Dataset& dataset) {
+      ShardedObjects sharded(communicator, dataset, ExchangeForm::sharded, {});
+      sharded.step_until(1);
+      const Bucket& bucket = *std::ranges::max_element(sharded.buckets().buckets(), {}, &Bucket::share);
+      const std::span<float> values = sharded.network().values();
+      if (communicator.rank() == damaged)
+        values[static_cast<std::size_t>(bucket.share_of(damaged).begin)] =
+            std::numeric_limits<float>::quiet_NaN();
+      expect_parts(message_of<std::exception>([&] { sharded.step_until(3); }),
+                   {fmt::format("on rank {} in parameter", damaged)});
+      EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+          << "rank " << communicator.rank();
     });
   }
 }
