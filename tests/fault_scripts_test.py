@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests, without jobs, which ends of a job random_faults.py accepts, what soak.py keeps of a part that ran, how nodes.sh
-starts and ends, which clone faults.sh tests, and which cases machines.sh knows."""
+starts and ends, which clone faults.sh tests and which lost checkpoints it finds, and which cases machines.sh knows."""
 
 import contextlib
 import io
@@ -44,6 +44,25 @@ class RandomFaults(unittest.TestCase):
         for kind in ("TERM to a rank", "TERM to mpirun", "USR1 to mpirun", "kill"):
             with self.assertRaises(random_faults.Wrong):
                 self.run_jobs(kind, hung)
+
+    def row(self, newest, resumed):
+        """Returns the result of a killed job that wrote the checkpoints of steps 5 and 10. newest: the step of the newest
+        one afterwards; resumed: the step from which the next job resumes."""
+        plan = random_faults.Plan(0, "mlp", (2,), "kill", rank=0, step=12, milliseconds=1, checkpoint_every=5, grace=0)
+        runner = mock.Mock(spec=random_faults.Runner, folder=pathlib.Path("/nowhere"))
+        written = [f"info [rank 0] checkpoint /run/checkpoints/step-{step:09}: 1.7 MB on rank 0, written in 0.2 s\n"
+                   for step in (5, 10)]
+        runner.run_until_fault.return_value = 137, "".join(written)
+        runner.newest.return_value = newest
+        runner.run.return_value = 0, f"training resumes after step {resumed} from /run\n" if resumed else ""
+        return random_faults.Runner.row(runner, plan)
+
+    def test_a_written_checkpoint_is_not_lost_and_is_resumed(self):
+        self.assertEqual(self.row(10, 10), {"code": 137, "saved": 10, "end": "same bits"})
+        self.assertEqual(self.row(15, 15)["saved"], 15)  # killed before it named this one
+        for newest, resumed in ((None, None), (5, 5), (10, None), (10, 5)):
+            with self.subTest(newest=newest, resumed=resumed), self.assertRaises(random_faults.Wrong):
+                self.row(newest, resumed)
 
 
 class Soak(unittest.TestCase):
@@ -104,7 +123,22 @@ class Faults(unittest.TestCase):
             mpirun.chmod(0o755)
             done = subprocess.run(["tests/faults.sh"], cwd=HERE.parent, capture_output=True, text=True,
                                   env={"PATH": f"{name}:/usr/bin:/bin", "CDPATH": name})
-        self.assertEqual(done.stdout, f"{HERE.parent}\n", done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1:], [str(HERE.parent)], done.stderr)
+
+    def test_a_lost_or_ignored_checkpoint_is_an_error(self):
+        for saves, error in (("", "kill 0 left step 0"), ("mkdir -p $run/checkpoints/step-000000005", "kill 1 did not resume")):
+            with self.subTest(saves=saves), tempfile.TemporaryDirectory() as name:
+                mpirun = pathlib.Path(name) / "mpirun"
+                mpirun.write_text("#!/bin/sh\n"
+                                  'for word; do case $word in run.dir=*) run=${word#run.dir=};; --inject) code=137;; esac; done\n'
+                                  f"{saves}\n"
+                                  'echo "info [rank 0] checkpoint $run/checkpoints/step-000000005: 1 MB, written in 0.1 s"\n'
+                                  "exit ${code:-0}\n")
+                mpirun.chmod(0o755)
+                done = subprocess.run(["tests/faults.sh"], cwd=HERE.parent, capture_output=True, text=True,
+                                      env={"PATH": f"{name}:/usr/bin:/bin"})
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertIn(error, done.stdout)
 
 
 class Machines(unittest.TestCase):

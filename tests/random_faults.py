@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -138,6 +139,11 @@ def plan_of(seed, number, nodes_possible, kinds):
 
 class Wrong(Exception):
     """A row behaved differently than documented."""
+
+
+def last_written(said):
+    """The last step whose checkpoint the output names as written; 0 without one."""
+    return max(map(int, re.findall(r"\bcheckpoint .*/step-(\d+)\S*: .*\bwritten\b", said)), default=0)
 
 
 def processes_of(folder):
@@ -292,12 +298,14 @@ class Runner:
         if code == 0:
             self.expect_whole(plan, run_dir, said)
             return {"code": code, "saved": STEPS, "end": "same bits"}
-        saved = self.newest(run_dir)
+        saved, written = self.newest(run_dir), last_written(said)
+        if (saved or 0) < written:
+            raise Wrong(f"exit code {code} left step {saved} as the newest checkpoint, after that of step {written} was "
+                        f"written:\n{said}")
         again, told = self.run(plan, run_dir, digest)
         if again != 0:
             raise Wrong(f"after exit code {code} the resumed training ended with exit code {again}:\n{said}\n{told}")
-        # A training that resumes from an earlier step sets later checkpoints aside, and all if it restarts.
-        if saved is not None and (run_dir / "checkpoints.1").exists():
+        if saved is not None and f"training resumes after step {saved} from " not in told:
             raise Wrong(f"after exit code {code} the training did not resume from step {saved}:\n{said}\n{told}")
         self.expect_whole(plan, run_dir, said + told)
         return {"code": code, "saved": saved or 0, "end": "same bits"}

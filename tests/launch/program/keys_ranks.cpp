@@ -4,7 +4,8 @@
 // is refused, or a training step leaves parameters, running statistics and the optimizer's state finite. Two
 // ranks try the keys of communication; they count as nodes, so that codecs are active. One rank, which waits
 // for no other, tries the other keys. Two ranks also test that keys of the optimizer, the schedule, the
-// network and the data have an effect.
+// network and the data have an effect. One rank also tests the compute threads of a resumed training, and the
+// trainings with which `lockstep find-batch` compares batches.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,11 +18,14 @@
 
 #include "core/error.h"
 #include "launch/program/config/config_keys.h"
+#include "launch/program/find_batch/batch_accuracy.h"
+#include "launch/program/resume/training_keeper.h"
 #include "launch/program/setup/engine_options.h"
 #include "launch/program/setup/training_setup.h"
 #include "launch/train/digest.h"
 #include "launch/train/job_end.h"
 #include "launch/train/trainer.h"
+#include "tests/temporary_folder.h"
 #include "tests/thinning.h"
 
 namespace lockstep {
@@ -208,9 +212,59 @@ void require_effects(World& world) {
   }
 }
 
+// The saved training used one of its two planned compute threads.
+void require_saved_threads(World& world) {
+  const std::unique_ptr<Communicator> host = world.communicator();
+  const TemporaryFolder folder("saved_threads");
+  Settings settings = kSmallTraining;
+  settings.insert(settings.end(), {"train.threads=2", "run.dir=" + folder.path().string()});
+  const Config config = config_of(settings);
+  const std::string toml = to_toml(config);
+  {
+    TrainingSetup training(config, world, *host, {});
+    training.set_threads(1);
+    Trainer trainer(training.parts(), training.schedule(), trainer_options(config));
+    trainer.step();
+    TrainingKeeper checkpoints(config, toml, *host, training, trainer,
+                               {.also = [](StateVisitor&) {}, .waiting = [](bool) {}, .lines = {}});
+    checkpoints.keeper().save_for_results();
+    CHECK(checkpoints.keeper().problem().empty(), "{}", checkpoints.keeper().problem());
+  }
+  TrainingSetup training(config, world, *host, {});
+  CHECK(training.threads() == 2, "{} threads", training.threads());
+  Trainer trainer(training.parts(), training.schedule(), trainer_options(config));
+  go_on_from(newest_saved(*host, folder.path()), {}, toml, *host, training, trainer);
+  CHECK(training.threads() == 1, "{} threads", training.threads());
+}
+
+// The first batch exceeds the 64 samples of the training set, so the second one gives the number of steps.
+void require_equal_lengths(World& world) {
+  const Config config = config_of(kSmallTraining);
+  const AsConfigured configured{.batch = 8, .learning_rate = config.schedule.learning_rate};
+  int trainings = 0;
+  const std::vector<BatchAccuracy> found = compare_accuracy(world, config, {}, {128, 8, 16, 64}, configured,
+                                                            2, [&](const std::string&) { ++trainings; });
+  std::string lengths;
+  for (const BatchAccuracy& each : found) {
+    CHECK(each.problem.empty() == (each.batch != 128), "batch {}: {}", each.batch, each.problem);
+    lengths += fmt::format("{}: {} and {} steps at {}\n", each.batch, each.steps_of_epochs, each.steps,
+                           each.learning_rate);
+  }
+  CHECK(lengths ==
+            "8: 16 and 16 steps at 0.01\n16: 8 and 16 steps at 0.02\n64: 2 and 16 steps at 0.08\n"
+            "128: 0 and 0 steps at 0.16\n",
+        "{}", lengths);
+  CHECK(trainings == 6, "{} trainings: batches 16 and 64 need two each", trainings);
+}
+
 int run(World& world) {
   return run_or_abort(world, [&] {
-    if (world.size() > 1) require_effects(world);
+    if (world.size() > 1) {
+      require_effects(world);
+    } else {
+      require_saved_threads(world);
+      require_equal_lengths(world);
+    }
     return try_all(world);
   });
 }

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -76,22 +77,54 @@ double least_share_sent(const nlohmann::json& trace) {
   return least;
 }
 
+// The gradient bytes that the last of three ranks sends, divided by those of rank 0.
+double share_sent_by_last(const nlohmann::json& trace) {
+  std::map<int, double> bytes;  // by rank
+  for (const nlohmann::json& event : trace.at("traceEvents"))
+    if (event["ph"] == "s") bytes[event["pid"].get<int>()] += event["args"]["bytes"].get<double>();
+  return bytes[2] / bytes[0];
+}
+
+// With "halving" the last of three nodes sends its data once, and the others one and a half times.
 TEST(Nodes, DigestEqualsThatOfRanksThatShareMemory) {
   const Workplace workplace("nodes");
   const std::vector<std::string> settings = {"model.name=cnn", "train.steps=4", "kernels.choose=direct"};
   const std::string expected = digest_of(workplace, 3, settings);
-  const auto file = workplace.path("of_nodes");
-  for (const auto& [nodes, ranks, buckets, way] :
-       {std::tuple{2, "2,1", "[1, 25, 1]", "auto"}, std::tuple{3, "1", "[0.02, 0.3, 0.01]", "halving"},
-        std::tuple{3, "1", "[1, 1, 1]", "direct"}}) {
+  const auto file = workplace.path("of_nodes"), trace = workplace.path("trace.json");
+  for (const auto& [nodes, ranks, buckets, way, share] :
+       {std::tuple{2, "2,1", "[1, 25, 1]", "auto", 0.0},
+        std::tuple{3, "1", "[0.02, 0.3, 0.01]", "halving", 2.0 / 3},
+        std::tuple{3, "1", "[1, 1, 1]", "direct", 1.0}}) {
     std::vector<std::string> of_nodes = settings;
     of_nodes.push_back(fmt::format("comm.bucket_mib={}", buckets));
     of_nodes.push_back(fmt::format("comm.between_nodes={}", way));
-    const ProgramResult result =
-        run_nodes("1gbit", nodes, ranks, workplace.train(of_nodes, "--digest " + file.string()));
+    const ProgramResult result = run_nodes(
+        "1gbit", nodes, ranks,
+        workplace.train(of_nodes, fmt::format("--digest {} --trace {}", file.string(), trace.string())));
     REQUIRE_NODES(result);
     ASSERT_EQ(result.exit_code, 0) << result.output;
     EXPECT_EQ(text_of(file), expected) << way;
+    if (nodes == 3) {
+      EXPECT_NEAR(share_sent_by_last(nlohmann::json::parse(text_of(trace))), share, 0.05) << way;
+    }
+  }
+}
+
+// Ranks of one node always compare their calls. On several nodes the trainer does, with comm.check = "step".
+TEST(Nodes, MismatchedCollectiveIsFoundAsCommCheckSays) {
+  const Workplace workplace("checked_nodes");
+  for (const auto& [check, code] :
+       {std::pair{"off", exit_code::done}, std::pair{"step", exit_code::failed}}) {
+    const ProgramResult result =
+        run_nodes("none", 2, "1",
+                  workplace.train({"train.steps=8", fmt::format("comm.check={}", check)},
+                                  "--inject wrong-op:rank=1,step=5"));
+    REQUIRE_NODES(result);
+    EXPECT_EQ(result.exit_code, code) << check << ":\n" << result.output;
+    EXPECT_EQ(matches_in(result.output, R"(\brank 0\b.*\b1 i32\b.*\bsum\b.*\brank 1\b.*\b1 i32\b.*\bmax\b)"),
+              code == exit_code::done ? 0 : 1)
+        << check << ":\n"
+        << result.output;
   }
 }
 

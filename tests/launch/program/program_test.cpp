@@ -19,6 +19,7 @@
 #include "core/tensor/buffer.h"
 #include "tests/launch/program/run_json.h"
 #include "tests/launch/program/trace_check.h"
+#include "tests/matches_in.h"
 #include "tests/message_of.h"
 
 namespace lockstep {
@@ -257,6 +258,23 @@ TEST(Train, RanksWithOtherInstructionSetsCauseAWarning) {
   const std::string warnings = warnings_of(workplace.script(
       "[ $OMPI_COMM_WORLD_RANK = 0 ] || export LOCKSTEP_MAX_CPU_ISA=baseline\nexec " + train));
   EXPECT_EQ(count(warnings, "\n"), 1) << warnings;
+}
+
+// Batch norm across ranks has a second communicator.
+TEST(Train, PriorityIsThatOfEachCommunicationThread) {
+  const Workplace workplace("priority");
+  const std::string held = workplace.path("held").string(), process = workplace.path("process").string();
+  const std::string rank =
+      workplace.script(fmt::format("[ $OMPI_COMM_WORLD_RANK != 0 ] || echo $$ > {}\nexec {}", process,
+                                   workplace.train({"model.name=cnn", "model.sync_batch_norm=true",
+                                                    "train.steps=4", "comm.priority=19"})));
+  const ProgramResult result = run_shell(
+      fmt::format("LOCKSTEP_HOLD=step:0:{0} {1} & run=$!\n{2}cat /proc/$(cat {3})/task/*/stat\nrm {0}\n"
+                  "wait $run",
+                  held, on_ranks(2, rank), wait_until("[ -e " + held + " ]"), process));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  // Field 2 of a line is the thread's name, field 19 its nice value.
+  EXPECT_EQ(matches_in(result.output, R"(\(ls-communicate\)( \S+){16} 19 )"), 2) << result.output;
 }
 
 // Only rank 0 writes the trace. A trace excludes the trial of threads, in which all ranks take part.

@@ -83,6 +83,17 @@ TEST(Failure, StoppedRankIsNamed) {
   }
 }
 
+// No peer waits for the rank, so only the limit of its step can end the job.
+TEST(Failure, OnlyRankThatHangsInAStepEndsTheJob) {
+  const ProgramResult result = run_until_fault(kInjectedFault, [](const std::string& limit) {
+    const Workplace workplace("alone");
+    return run_ranks(1, workplace.train({"train.epochs=1000000", limit}, "--inject hang:rank=0,step=5"));
+  });
+  EXPECT_EQ(result.exit_code, exit_code::resumable) << result.output;
+  EXPECT_EQ(matches_in(result.output, R"(\brank 0 \(process \d+[^\n]*\bstep\b[^\n]*\b\d+\.\d s\b)"), 1)
+      << result.output;
+}
+
 // MPI waits for the rank without a limit, and no watchdog knows any rank yet. The other ranks start after
 // that rank is stopped. One of them reports it, usually the lowest.
 TEST(Failure, StoppedRankBeforeMpiStartsEndsTheJobAndIsNamed) {

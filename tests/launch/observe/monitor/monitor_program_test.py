@@ -5,6 +5,7 @@ it."""
 
 import csv
 import datetime
+import json
 import os
 import pathlib
 import subprocess
@@ -111,6 +112,12 @@ class Monitor(unittest.TestCase):
         self.train(2)
         self.assertEqual((self.run_dir / "monitor.1.csv").read_text(), both)
         self.assertGreaterEqual(len(self.rows()), 1)
+
+    def test_price_adds_a_cost_to_each_epoch(self):
+        for settings, costs in (([], False), (["--set", "run.price_per_kwh=0.3"], True)):
+            self.train(2, *settings)
+            epoch = json.loads((self.run_dir / "metrics.jsonl").read_text())
+            self.assertEqual("cost" in epoch["device"], costs, epoch)  # null on a machine that reports no energy
 
     def test_interval_of_zero_writes_no_file(self):
         self.train(2, seconds=0)

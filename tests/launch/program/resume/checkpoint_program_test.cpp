@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <regex>
 
 #include <fmt/format.h>
@@ -169,6 +170,88 @@ TEST(Checkpoints, OtherTrainingsAreRefusedByKey) {
       go_on(workplace, 2, with({"optimizer.learning_rate=0.5"}), "--resume-with optimizer.learning_rate");
   EXPECT_EQ(other.exit_code, 0) << other.output;
   EXPECT_TRUE(names_checkpoint(other, 10)) << other.output;
+}
+
+// One label differs. The same data at another path are accepted.
+TEST(Checkpoints, OtherDataAreRefused) {
+  const Workplace workplace("other_data");
+  ASSERT_EQ(run_ranks(2, workplace.train(saving(10))).exit_code, 0);
+  for (const char* name : {"copy", "changed"})
+    std::filesystem::copy(workplace.path("data"), workplace.path(name));
+  std::fstream labels(workplace.path("changed/train-labels-idx1-ubyte"),
+                      std::ios::in | std::ios::out | std::ios::binary);
+  labels.seekp(-1, std::ios::end);
+  labels.put('\0');  // it was 3
+  labels.close();
+  const auto resume = [&](const char* data) {
+    return go_on(workplace, 2, saving(20, {"data.path=" + workplace.path(data).string()}));
+  };
+  const auto evaluate = [&](const char* data, const std::string& flags = "") {
+    return run_shell(fmt::format("{} eval {} --resume auto --set data.path={} {}", program("lockstep"),
+                                 workplace.path("run/config.toml").string(), workplace.path(data).string(),
+                                 flags));
+  };
+  const auto run_files = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(workplace.path("run")))
+      if (entry.is_regular_file() && entry.path().filename() != "run.lock")
+        files[entry.path().string()] = text_of(entry.path());
+    return files;
+  };
+  const std::map<std::string, std::string> before = run_files();
+  expect_failure(evaluate("changed"), exit_code::config, {"--resume-with data.path"});
+  expect_failure(resume("changed"), exit_code::config, {"--resume-with data.path"});
+  EXPECT_TRUE(run_files() == before) << "a refused resume changes no file";
+  for (const ProgramResult& accepted : {evaluate("changed", "--resume-with data.path"), evaluate("copy")})
+    EXPECT_EQ(accepted.exit_code, 0) << accepted.output;
+  const ProgramResult copy = resume("copy");
+  EXPECT_EQ(copy.exit_code, 0) << copy.output;
+  EXPECT_TRUE(names_checkpoint(copy, 10)) << copy.output;
+}
+
+// The cache of the resumed run has another kernel for the gradients of a convolution's weights. Every
+// processor has this kernel.
+TEST(Checkpoints, ResumeWithTheSavedKernels) {
+  const Workplace workplace("saved_kernels");
+  const auto settings = [&](int steps, const char* cache, const char* run) {
+    return saving(steps, {"kernels.choose=time", "kernels.cache=" + workplace.path(cache).string(),
+                          "run.dir=" + workplace.path(run).string()});
+  };
+  const std::string whole = digest_of(workplace, 1, settings(20, "cache", "whole"));
+  std::filesystem::create_directories(workplace.path("other"));
+  for (const auto& entry : std::filesystem::directory_iterator(workplace.path("cache"))) {
+    if (entry.path().extension() != ".json") continue;
+    nlohmann::json kept = nlohmann::json::parse(text_of(entry.path()));
+    nlohmann::json& choices = kept.at("choices");
+    for (nlohmann::json& choice : choices) choice["waited"] = 0;  // else a busy machine repeats the contest
+    std::ofstream(entry.path()) << kept;
+    for (auto choice = choices.begin(); choice != choices.end(); ++choice)
+      if (choice.key().starts_with("convolution backward weights"))
+        choice.value()["kernel"] = "direct in 2 pieces";
+    std::ofstream(workplace.path("other") / entry.path().filename()) << kept;
+  }
+  ASSERT_EQ(run_ranks(1, workplace.train(settings(10, "cache", "run"))).exit_code, 0);
+  const std::string digest = workplace.path("resumed").string();
+  const ProgramResult resumed = go_on(workplace, 1, settings(20, "other", "run"), "--digest " + digest);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(text_of(digest), whole);
+  EXPECT_EQ(lines_naming(resumed.output, "warning", "saved training"), "");
+  const auto kernels_of = [&](const char* checkpoint) {
+    const auto manifest = workplace.path("run/checkpoints") / checkpoint / "manifest.json";
+    return nlohmann::json::parse(text_of(manifest)).at("kernels");
+  };
+  EXPECT_EQ(kernels_of("step-000000020"), kernels_of("step-000000010"));
+}
+
+// keys_ranks.cpp resumes with the same planned threads.
+TEST(Checkpoints, AnotherNumberOfThreadsCausesAWarning) {
+  const Workplace workplace("other_threads");
+  ASSERT_EQ(run_ranks(1, workplace.train(saving(10))).exit_code, 0);
+  const ProgramResult resumed = go_on(workplace, 1, saving(20, {"train.threads=2"}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  const std::string warning = lines_naming(resumed.output, "warning", "saved training");
+  EXPECT_EQ(count(warning, "\n"), 1) << resumed.output;
+  expect_parts(warning, {" 1 ", " 2"});
 }
 
 // The samples and their order are the same. Without batch norm the parameters are equal up to rounding, and
@@ -499,6 +582,24 @@ TEST(Checkpoints, FailedSaveWarnsOrEndsTheTraining) {
   EXPECT_EQ(count(warning, "\n"), 1) << last.output;
   expect_parts(warning, {"step 5"});
   EXPECT_EQ(count(warning, "continues"), 0) << warning;
+}
+
+// The end names neither a checkpoint nor a command that resumes, as there is no saved state.
+TEST(Checkpoints, FailedSaveAtASignalIsAnError) {
+  const Workplace workplace("unsaved_stop");
+  std::filesystem::create_directories(workplace.path("run"));
+  std::ofstream(workplace.path("run/checkpoints")) << "in the way";
+  const ProgramResult stopped = run_shell(fmt::format(
+      "{} & run=$!\n{}kill -USR1 $run\nwait $run", workplace.train({"model.name=cnn", "train.epochs=100000"}),
+      wait_until(fmt::format("[ -s {} ]", workplace.path("run/metrics.jsonl").string()))));
+  EXPECT_EQ(stopped.exit_code, exit_code::io) << stopped.output;
+  const std::string error =
+      lines_naming(stopped.output, "lockstep: ", workplace.path("run/checkpoints").string());
+  EXPECT_EQ(count(error, "\n"), 1) << stopped.output;
+  expect_parts(error, {"SIGUSR1", "Not a directory"});
+  EXPECT_TRUE(std::regex_search(error, std::regex(R"(\bstep \d+)"))) << error;
+  for (const char* part : {"is saved in", "--resume auto"})
+    EXPECT_EQ(count(stopped.output, part), 0) << part << ":\n" << stopped.output;
 }
 
 // A relative run.dir on the disk of each node.

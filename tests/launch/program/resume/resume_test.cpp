@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The saved trainings that a configuration may resume or evaluate.
+// The saved trainings that a configuration may resume or evaluate, and their kernels.
 #include "launch/program/resume/resume.h"
 
 #include <memory>
@@ -11,8 +11,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "launch/program/setup/network_planning.h"
 #include "launch/train/checkpoint/shard.h"
 #include "launch/train/checkpoint/store.h"
+#include "tests/launch/train/grays.h"
 #include "tests/message_of.h"
 #include "tests/temporary_folder.h"
 
@@ -149,6 +151,35 @@ TEST(NetworkSettings, LeaveOutKeysThatTheProgramLacks) {
   const Config config = config_of(found.settings);
   EXPECT_EQ(config.model.name, "cnn");
   EXPECT_DOUBLE_EQ(config.model.dropout, 0.25);
+}
+
+// Another version or another processor may have saved the checkpoint.
+TEST(SavedKernels, MissingOnesAreReplacedWithAWarning) {
+  const std::vector<std::string> settings = {"data.format=synthetic",       "model.name=mlp",
+                                             "optimizer.learning_rate=0.1", "train.batch=8",
+                                             "kernels.choose=time",         "kernels.cache=none"};
+  const Config config = config_of(settings);
+  const std::unique_ptr<Communicator> host = make_self_communicator();
+  const Grays images({8, 8, 1});
+  const MemoryBudget budget({}, [](std::int64_t) { return MemoryNeed(); });
+  // The kernels of a network that is planned with these saved ones; "": none are saved.
+  const auto planned_with = [&](const std::string& kernels) {
+    NetworkPlanning planning(config, find_network(network_table(), config.model.name), images, Device(), 1);
+    if (!kernels.empty()) planning.prefer(kernels);
+    planning.plan(*host, budget);
+    return planning.choices();
+  };
+  const std::string saved = planned_with("");
+  const std::string name = "\"inner product\"";  // in fp32 a dense layer has no other candidate
+  std::string other = saved;
+  ASSERT_NE(other.find(name), other.npos) << other;
+  other.replace(other.find(name), name.size(), "\"removed\"");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(planned_with(saved), saved);
+  EXPECT_EQ(lines_naming(testing::internal::GetCapturedStderr(), "warning"), "");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(planned_with(other), saved);
+  expect_parts(testing::internal::GetCapturedStderr(), {"warning", " 1 of the ", "saved training"});
 }
 
 // A new training would begin, and move the checkpoints aside.

@@ -26,6 +26,7 @@ class SweepPlace {
 
   std::filesystem::path path(const std::string& name) const { return workplace_.path(name); }
   std::filesystem::path folder() const { return path("sweep"); }
+  std::filesystem::path folder_of(int trial) const { return folder() / fmt::format("trials/{:04}", trial); }
   // The command of a sweep with these lines in [sweep], after config and dir, and these in [keys].
   std::string command(const std::string& sweep, const std::string& keys) const {
     std::ofstream(path("sweep.toml"))
@@ -63,6 +64,24 @@ std::string last_line_with(const std::string& text, const std::string& part) {
   if (at == std::string::npos) return {};
   const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
   return text.substr(begin, text.find('\n', at) - begin);
+}
+
+// The checkpoint that a trial saved when SIGTERM stopped it, as the end of its path; empty without one.
+std::string saved_when_stopped(const std::filesystem::path& trial) {
+  const std::string line = last_line_with(text_of(trial / "output.txt"), "SIGTERM");
+  std::smatch found;
+  return std::regex_search(line, found, std::regex(R"(checkpoints/step-\d+)")) ? found.str() : "";
+}
+
+// Expects that the jobs of a trial resumed from these checkpoints, in this order, and that none of them moved
+// the files of an earlier one aside, as a job does that starts a new training.
+void expect_trial_resumed(const std::filesystem::path& trial, const std::vector<std::string>& checkpoints) {
+  const std::string output = text_of(trial / "output.txt");
+  const std::string resumes = lines_naming(output, "training resumes");
+  EXPECT_EQ(count(resumes, "\n"), static_cast<int>(checkpoints.size())) << output;
+  expect_in_order(resumes, checkpoints);
+  for (const char* name : {"checkpoints.1", "metrics.1.jsonl"})
+    EXPECT_FALSE(std::filesystem::exists(trial / name)) << name << ":\n" << output;
 }
 
 TEST(Sweep, GridTrainsEverySettingAndWritesItsResults) {
@@ -145,6 +164,13 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
   EXPECT_GT(outcome["busy_share"].get<double>(), 0);
   EXPECT_EQ(outcome["steps_of_all"], 9 * 9 * 512 / 16);
   EXPECT_GE(place.events_of("start", best["trial"]), 3) << "1, 3 and 9 epochs";
+  for (int trial = 0; trial < 9; ++trial) {
+    const int jobs = place.events_of("start", trial);
+    ASSERT_GE(jobs, 1) << trial;
+    std::vector<std::string> from = {"checkpoints/step-000000032", "checkpoints/step-000000096"};
+    from.resize(static_cast<std::size_t>(jobs - 1));
+    expect_trial_resumed(place.folder_of(trial), from);
+  }
 
   const std::string train = program("lockstep") + " train " + (place.folder() / "best.toml").string();
   const ProgramResult whole = run_shell(train);
@@ -160,7 +186,7 @@ TEST(Sweep, HalvingFindsTheOnlyRateThatLearnsInFewerSteps) {
 }
 
 // Each trial is held in its first evaluation. Until two trials have ended, held ones are released. The kill
-// therefore comes while other trials are held.
+// comes while another trial is held.
 TEST(Sweep, ResumesAfterAKill) {
   const SweepPlace place("sweep_killed");
   constexpr int kTrials = 6;  // at most four end before the kill
@@ -168,12 +194,14 @@ TEST(Sweep, ResumesAfterAKill) {
       place.command("method = \"grid\"\njobs = 2\nepochs = 2", "train.seed = [1, 2, 3, 4, 5, 6]");
   const std::string hold = place.path("hold").string();
   std::filesystem::create_directory(hold);
-  const std::string two_ended =
-      fmt::format("[ \"$(grep -c '\"end\"' {} 2>/dev/null)\" -ge 2 ] || ! rm -f {}/trial",
-                  (place.folder() / "sweep.jsonl").string(), hold);
-  // The folder's new name releases all trials and lets none be held again.
-  sweep_disturbed(fmt::format("LOCKSTEP_HOLD=evaluation:0:{}/trial {}", hold, sweep), two_ended,
-                  fmt::format("kill -KILL $run\nmv {0} {0}.gone", hold));
+  const std::string two_ended_one_held = fmt::format(
+      "if [ \"$(grep -c '\"end\"' {0} 2>/dev/null)\" -ge 2 ]; then [ -e {1}/trial ]; else ! rm -f {1}/trial; "
+      "fi",
+      (place.folder() / "sweep.jsonl").string(), hold);
+  // The end of the sweep sends its trials SIGTERM. Then the folder's new name releases all trials and lets
+  // none be held again.
+  sweep_disturbed(fmt::format("LOCKSTEP_HOLD=evaluation:0:{}/trial {}", hold, sweep), two_ended_one_held,
+                  fmt::format("kill -KILL $run\nwait $run\nmv {0} {0}.gone", hold));
   std::vector<int> ended;
   for (int trial = 0; trial < kTrials; ++trial)
     if (place.events_of("end", trial) == 1) ended.push_back(trial);
@@ -187,6 +215,14 @@ TEST(Sweep, ResumesAfterAKill) {
   expect_parts(result.output, {fmt::format(" {} epochs", 2 * ended.size())});
   for (int trial = 0; trial < kTrials; ++trial) EXPECT_EQ(place.events_of("end", trial), 1) << trial;
   for (const int trial : ended) EXPECT_EQ(place.events_of("start", trial), 1) << trial;
+  int resumed = 0;  // SIGTERM ends a job that has just started without saving
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const std::string saved = saved_when_stopped(place.folder_of(trial));
+    if (saved.empty()) continue;
+    expect_trial_resumed(place.folder_of(trial), {saved});
+    ++resumed;
+  }
+  EXPECT_GE(resumed, 1) << "the held trial saved its state: " << result.output;
 }
 
 // The trial would otherwise resume from the checkpoints in the folder.
@@ -329,19 +365,28 @@ TEST(Sweep, StopsOnASignalAndResumesFromCheckpoints) {
   EXPECT_EQ(stopped.exit_code, exit_code::resumable) << stopped.output;
   expect_parts(last_line_with(stopped.output, "SIGTERM"), {"resume"});
   EXPECT_EQ(count(stopped.output, sweep + "\n"), 1) << stopped.output;
+  std::vector<std::string> saved, metrics;  // by trial
   for (int trial = 0; trial < 2; ++trial) {
-    const auto run = place.folder() / fmt::format("trials/000{}", trial);
+    const auto run = place.folder_of(trial);
     const std::string output = text_of(run / "output.txt");
     expect_parts(last_line_with(output, "SIGTERM"), {" step ", (run / "checkpoints/step-").string()});
     EXPECT_EQ(place.events_of("end", trial), 0);
+    saved.push_back(saved_when_stopped(run));
+    metrics.push_back(text_of(run / "metrics.jsonl"));
+    std::filesystem::remove(run / "output.txt");
   }
 
-  // A resumed trial prints the path of its checkpoint. So does the earlier output, which is removed.
-  const auto output = place.folder() / "trials/0000/output.txt";
-  std::filesystem::remove(output);
-  const ProgramResult again =
-      sweep_disturbed(sweep, fmt::format("grep -sq checkpoints/step- {}", output.string()), "kill -HUP $run");
+  // A trial prints the path of a checkpoint, whether it resumes from it or saves it in a new training.
+  const auto names_one = [&](int trial) {
+    return fmt::format("grep -sq checkpoints/step- {}", (place.folder_of(trial) / "output.txt").string());
+  };
+  const ProgramResult again = sweep_disturbed(sweep, names_one(0) + " && " + names_one(1), "kill -HUP $run");
   EXPECT_EQ(again.exit_code, exit_code::resumable) << again.output;
+  for (int trial = 0; trial < 2; ++trial) {
+    const auto run = place.folder_of(trial);
+    expect_trial_resumed(run, {saved.at(static_cast<std::size_t>(trial))});
+    EXPECT_TRUE(text_of(run / "metrics.jsonl").starts_with(metrics.at(static_cast<std::size_t>(trial))));
+  }
 }
 
 // A trial that is stopped in the evaluation of its last epoch has no step left when it is resumed.
@@ -350,7 +395,7 @@ TEST(Sweep, ResumedTrialHasTheSpeedOfItsWholeEpochAndTheTimeOfAllItsJobs) {
   const std::string sweep = place.command(
       "method = \"grid\"\njobs = 1\nepochs = 1\nobjective = \"samples_per_second\"", "train.seed = [1]");
   const std::string hold = place.path("hold").string();
-  const std::string output = (place.folder() / "trials/0000/output.txt").string();
+  const std::string output = (place.folder_of(0) / "output.txt").string();
   const ProgramResult stopped = run_shell(fmt::format(
       "LOCKSTEP_HOLD=evaluation:0:{0} {1} & run=$!\n{2}kill -TERM $run\n{3}rm {0}\nwait $run", hold, sweep,
       wait_until(fmt::format("[ -e {} ]", hold)), wait_until(fmt::format("grep -sq SIGTERM {}", output))));
@@ -360,6 +405,7 @@ TEST(Sweep, ResumedTrialHasTheSpeedOfItsWholeEpochAndTheTimeOfAllItsJobs) {
   const ProgramResult again = run_shell(sweep + " --json");
   ASSERT_EQ(again.exit_code, 0) << again.output;
   EXPECT_EQ(place.events_of("end", 0), 1);
+  expect_trial_resumed(place.folder_of(0), {"checkpoints/step-000000064"});
   double seconds = 0;
   for (const nlohmann::json& event : place.events()) {
     seconds += event.value("seconds", 0.0);
