@@ -2,6 +2,7 @@
 #include "launch/train/trials/codec_trial.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -27,6 +28,9 @@ constexpr double kMessagesTake = 0.2;
 // Seconds per element of a codec whose measurement ran out of memory: too slow to be chosen.
 constexpr double kNoRoom = 1;
 
+// A step this many times as long as the median is not summed. A process was probably stopped in it.
+constexpr double kFarAboveMedian = 3;
+
 double ms(double seconds) { return 1e3 * seconds; }
 
 bool is_dense(std::span<const int> by_bucket) {
@@ -37,6 +41,35 @@ bool is_dense(std::span<const int> by_bucket) {
 std::int64_t place_of(const ExchangeChoice& choice) {
   const auto all = codecs_by_loss();
   return std::ranges::find(all, choice.kind) - all.begin();
+}
+
+double seconds_a_step(const LedgerSums& window, double seconds) {
+  return seconds / static_cast<double>(std::max<std::int64_t>(1, window.steps));
+}
+
+// Collective. Returns the largest median over ranks of a step's exposed time.
+double median_exposed(Communicator& host, std::span<const LedgerSums> windows) {
+  std::vector<double> mine;
+  for (const LedgerSums& window : windows)
+    if (window.steps > 0) mine.push_back(seconds_a_step(window, window.exposed));
+  return std::ranges::max(gather_values(host, median_of(mine)));
+}
+
+// Collective. Every rank omits the same windows: those that took far longer than the median on any rank.
+LedgerSums sum_usual_steps(Communicator& host, std::span<const LedgerSums> windows) {
+  std::vector<double> seconds;  // of the slowest rank; 0: the window has no steps
+  for (const LedgerSums& window : windows) {
+    const double mine = seconds_a_step(window, window.backward + window.exposed);
+    seconds.push_back(std::ranges::max(gather_values(host, mine)));
+  }
+  std::vector<double> known = seconds;
+  std::erase(known, 0.0);
+  const double limit = kFarAboveMedian * median_of(known);
+  LedgerSums sums;
+  sums.buckets.resize(windows.front().buckets.size());
+  for (std::size_t i = 0; i < windows.size(); ++i)
+    if (seconds[i] <= limit) sums += windows[i];
+  return sums;
 }
 
 }  // namespace
@@ -54,35 +87,36 @@ void CodecTrial::start(bool decided) {
   decided_ = decided;
   steps_ = 0;
   seconds_.clear();
+  windows_.clear();
 }
 
 CodecTrial::Choice CodecTrial::step_done(double seconds, Ledger& ledger) {
   if (decided_) return std::nullopt;
   const std::int64_t settling = options_.settling + settling_more_ + exchange_.warmup_steps();
-  if (++steps_ <= settling) {
-    if (steps_ == settling) ledger.begin_window();
-    return std::nullopt;
+  if (++steps_ > settling) {
+    seconds_.push_back(seconds);
+    windows_.push_back(ledger.window());
   }
-  seconds_.push_back(seconds);
+  ledger.begin_window();
   if (std::ssize(seconds_) < options_.steps) return std::nullopt;
   const double slowest = std::ranges::max(gather_values(host_, median_of(seconds_)));
+  const std::vector<LedgerSums> windows = std::move(windows_);
   start(false);
-  return is_dense(exchange_.chosen()) ? begin_trial(slowest, ledger.window()) : judge(slowest);
+  return is_dense(exchange_.chosen()) ? begin_trial(slowest, windows) : judge(slowest);
 }
 
-CodecTrial::Choice CodecTrial::begin_trial(double seconds, const LedgerSums& sums) {
+CodecTrial::Choice CodecTrial::begin_trial(double seconds, std::span<const LedgerSums> windows) {
   dense_seconds_ = seconds;
   const std::vector<int> dense(buckets_.size(), 0);
   std::vector<double> bytes;
   const std::vector<double> none(exchange_.choices().size(), 0);
   for (const BucketTravel& each : exchange_.travel(dense, none)) bytes.push_back(each.bytes);
-  const EpochCommunication epoch = gather_communication(host_, sums, bytes, 0);
-  const double steps = static_cast<double>(std::max<std::int64_t>(1, sums.steps));
-  const double exposed = std::ranges::max(epoch.by_rank, {}, &RankCommunication::exposed).exposed / steps;
+  const double exposed = median_exposed(host_, windows);
+  const EpochCommunication epoch = gather_communication(host_, sum_usual_steps(host_, windows), bytes, 0);
   measured_ = fmt::format("{:.1f} ms a step with none, {:.1f} ms of them exposed on a wire of {:.1f} MB/s",
                           ms(seconds), ms(exposed), 1e-6 * epoch.wire_bytes_per_second());
   // The numbers are the same on every rank.
-  if (exposed <= options_.least_gain * seconds || sums.steps == 0) {
+  if (exposed <= options_.least_gain * seconds || epoch.mine.steps == 0) {
     decide(fmt::format("none: {}, which is at most {:g} % of a step", measured_, 100 * options_.least_gain));
     return std::nullopt;
   }

@@ -50,7 +50,7 @@ class CodecTrial {
  private:
   using Choice = std::optional<std::vector<int>>;
   // Collective.
-  Choice begin_trial(double seconds, const LedgerSums& sums);
+  Choice begin_trial(double seconds, std::span<const LedgerSums> windows);
   Choice judge(double seconds);
   Choice try_next(std::string found);
   std::vector<double> measure_codecs();
@@ -66,11 +66,12 @@ class CodecTrial {
   CodecTrialOptions options_;
 
   bool decided_ = false;
-  std::int64_t steps_ = 0;       // with the current choice
-  std::vector<double> seconds_;  // of the timed steps
-  double dense_seconds_ = 0;     // median step of the slowest rank
-  std::string measured_;         // text about the link, for the log
-  double expected_ = 0;          // predicted step of the current choice; set on rank 0
+  std::int64_t steps_ = 0;           // with the current choice
+  std::vector<double> seconds_;      // of the timed steps
+  std::vector<LedgerSums> windows_;  // sums of each timed step; on a GPU some are empty
+  double dense_seconds_ = 0;         // median step of the slowest rank
+  std::string measured_;             // text about the link, for the log
+  double expected_ = 0;              // predicted step of the current choice; set on rank 0
   std::optional<WaitModel> model_;
   std::vector<std::vector<BucketTravel>> ways_;  // [codec][bucket], of the codecs left to try
 };

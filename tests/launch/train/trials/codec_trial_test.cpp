@@ -17,7 +17,9 @@ constexpr std::int64_t kBackwardNs = 100 * kMs;
 
 struct Link {
   double bytes_per_second = 1e9;
-  double codec_seconds = 0;  // unforeseen cost of a step in which any codec works
+  double codec_seconds = 0;        // unforeseen cost of a step in which any codec works
+  int stopped_step = -1;           // in this step the link stops for 1 s; -1: none
+  std::size_t stopped_bucket = 0;  // while this bucket travels
   std::vector<ExchangeChoice> candidates = {
       {.kind = &kBf16Codec}, {.kind = &kInt8Codec}, steady(kPowerSgdCodec)};
 };
@@ -29,7 +31,7 @@ struct Found {
 };
 
 // Backward finishes buckets at even intervals, and they travel one after the other.
-double made_up_step(const AutoExchange& exchange, const Link& link, Ledger& ledger) {
+double made_up_step(const AutoExchange& exchange, const Link& link, int step, Ledger& ledger) {
   static constexpr std::int64_t kBegin = 1000 * kMs;
   const std::vector<double> free(exchange.choices().size(), 0);
   const std::vector<BucketTravel> travel = exchange.travel(exchange.chosen(), free);
@@ -39,6 +41,7 @@ double made_up_step(const AutoExchange& exchange, const Link& link, Ledger& ledg
     const std::int64_t final = kBegin + kBackwardNs * part / all;
     const std::int64_t begin = std::max(final, end);
     end = begin + static_cast<std::int64_t>(1e9 * travel[bucket].bytes / link.bytes_per_second);
+    if (step == link.stopped_step && bucket == link.stopped_bucket) end += 1000 * kMs;
     ledger.add(
         bucket,
         {.final_ns = final, .enqueued_ns = final, .started_ns = begin, .met_ns = begin, .finished_ns = end},
@@ -66,7 +69,7 @@ Found trial_on(const Link& link) {
         Found& mine = found[static_cast<std::size_t>(communicator.rank())];
         constexpr int kMostSteps = 200;
         for (; !trial.decided() && mine.steps < kMostSteps; ++mine.steps) {
-          const auto next = trial.step_done(made_up_step(exchange, link, ledger), ledger);
+          const auto next = trial.step_done(made_up_step(exchange, link, mine.steps, ledger), ledger);
           if (!next) continue;
           exchange.choose(*next);
           mine.tried.push_back(*next);
@@ -86,6 +89,20 @@ TEST(CodecTrial, FastLinkTriesNoCodec) {
   EXPECT_TRUE(found.tried.empty());
   EXPECT_EQ(std::ranges::count(found.chosen, 0), std::ssize(found.chosen));
   EXPECT_EQ(found.steps, 8) << "2 steps to settle and 6 measured ones";
+}
+
+// If the stop counted, the link would seem slow: 1 s for the largest bucket.
+TEST(CodecTrial, FastLinkThatStopsOnceTriesNoCodec) {
+  const Found found = trial_on({.bytes_per_second = 1e9, .stopped_step = 4, .stopped_bucket = 1});
+  EXPECT_TRUE(found.tried.empty());
+  EXPECT_EQ(found.steps, 8);
+}
+
+// If the stop counted, each message would seem to take long, however short it is: 1 s for the smallest
+// bucket.
+TEST(CodecTrial, ChoosesCodecsOnASlowLinkThatStopsOnce) {
+  const Found found = trial_on({.bytes_per_second = 3e5, .stopped_step = 4, .stopped_bucket = 3});
+  EXPECT_GT(*std::ranges::max_element(found.chosen), 0);
 }
 
 TEST(CodecTrial, ChoosesCodecsOnASlowLink) {
