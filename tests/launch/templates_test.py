@@ -126,12 +126,13 @@ class Templates(unittest.TestCase):
         calls.unlink(missing_ok=True)
         count = f"echo ${{0##*/}} >>{calls}; [ $(grep -c ^${{0##*/}} {calls}) -gt %d ] || exit 1; "
         for name, lines in {"srun": "exit 75", "squeue": count % squeue_fails + "echo RUNNING",
-                            "scontrol": count % scontrol_fails + "kill $PPID"}.items():  # requeuing ends the script
+                            "scontrol": count % scontrol_fails + "kill $PPID",  # requeuing ends the script
+                            "sleep": ""}.items():
             (self.folder / name).write_text(f"#!/bin/sh\n{lines}\n")
             (self.folder / name).chmod(0o755)
         done = subprocess.run(["bash", REPOSITORY / "launch/slurm/train.sbatch", "fashion_mnist_mlp"], capture_output=True, text=True,
                               env={**ENVIRONMENT, "PATH": f"{self.folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7",
-                                   "SLURM_JOB_NODELIST": "node", "LOCKSTEP_RETRY_SECONDS": "0"})
+                                   "SLURM_JOB_NODELIST": "node"})
         names = calls.read_text().split()
         return done.returncode, done.stdout + done.stderr, (names.count("squeue"), names.count("scontrol"))
 
