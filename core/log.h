@@ -20,8 +20,8 @@ enum class Level { debug, info, warning, error, off };
 inline constexpr std::string_view kLevelWords[] = {"debug", "info", "warning", "error"};
 static_assert(std::size(kLevelWords) == static_cast<std::size_t>(Level::off));
 
-// Drops lines below this level. Default: info. Returns the previous level.
-Level set_level(Level level);
+// Drops lines below this level. Default: info.
+void set_level(Level level);
 // Sets the level by its name in kLevelWords; any other name is a failed CHECK.
 void set_level(std::string_view word);
 
@@ -31,16 +31,18 @@ void set_columns(std::size_t columns);
 
 void write(Level level, std::string_view message);
 
-// While one exists, its thread writes only errors: for work that would repeat lines already written.
+// While one exists, its thread or process writes only errors: for work that would repeat lines already
+// written.
 class Quiet {
  public:
-  Quiet();
+  enum class Scope { thread, process };  // process: all threads, including those of a loader
+  explicit Quiet(Scope scope = Scope::thread);
   ~Quiet();
   Quiet(const Quiet&) = delete;
   Quiet& operator=(const Quiet&) = delete;
 
  private:
-  bool before_;
+  Scope scope_;
 };
 
 // The error of a process that is ending (core/system/last_words.h): dropped if standard error does not accept

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -67,6 +68,31 @@ TEST(Log, AQuietThreadWritesOnlyErrors) {
                    }),
             "error [rank 0] wrong\n");
   EXPECT_EQ(logged(1, speak), "warning [rank 0] odd\nerror [rank 0] wrong\n");
+}
+
+TEST(Log, AQuietProcessWritesOnlyErrorsInAllThreads) {
+  const auto speak_in_thread = [] {
+    std::thread([] {
+      log::warning("odd");
+      log::error("wrong");
+    }).join();
+  };
+  const std::string all = "warning [rank 0] odd\nerror [rank 0] wrong\n";
+  EXPECT_EQ(logged(1,
+                   [&] {
+                     const log::Quiet quiet(log::Quiet::Scope::process);
+                     { const log::Quiet nested(log::Quiet::Scope::process); }
+                     speak_in_thread();
+                   }),
+            "error [rank 0] wrong\n");
+  EXPECT_EQ(logged(1, speak_in_thread), all);
+  EXPECT_EQ(logged(1,
+                   [&] {
+                     const log::Quiet quiet;
+                     speak_in_thread();
+                   }),
+            all)
+      << "the default scope is the thread";
 }
 
 TEST(Log, LinesAreWrappedForATerminalOnly) {

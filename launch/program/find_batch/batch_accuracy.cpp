@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/text/text.h"
 #include "launch/program/setup/bench.h"
 
@@ -24,7 +25,7 @@ std::vector<BatchAccuracy> compare_accuracy(World& world, const Config& config, 
                                             const std::vector<std::int64_t>& batches,
                                             const AsConfigured& configured, std::int64_t epochs,
                                             const std::function<void(const std::string& what)>& begins) {
-  const QuietBuilds quiet;
+  const log::Quiet quiet(log::Quiet::Scope::process);
   Datasets datasets;
   // Trains up to the first limit, possibly within an epoch. 0 steps: no limit.
   const auto train = [&](Config other, std::int64_t most_epochs, std::int64_t most_steps) {

@@ -9,6 +9,7 @@
 
 #include "comm/agreement.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/timeline.h"
 #include "launch/train/parameter_reader.h"
 #include "models/recompute.h"
@@ -159,7 +160,7 @@ BatchBench::Turn BatchBench::take_turns(MeasuredTraining& built, std::int64_t st
 }
 
 BatchFigure BatchBench::visit(std::int64_t batch, int pairs) {
-  const QuietBuilds quiet;
+  const log::Quiet quiet(log::Quiet::Scope::process);
   const std::int64_t begin = now_ns();
   BatchFigure figure{.batch = batch};
   try {
@@ -191,7 +192,7 @@ BatchFigure BatchBench::visit(std::int64_t batch, int pairs) {
 }
 
 double BatchBench::compare(std::int64_t batch, std::int64_t accumulation, int pairs, double seconds) {
-  const QuietBuilds quiet;
+  const log::Quiet quiet(log::Quiet::Scope::process);
   require_reference();
   Config config = with_batch(batch);
   config.loader.accumulation = accumulation;
@@ -200,7 +201,7 @@ double BatchBench::compare(std::int64_t batch, std::int64_t accumulation, int pa
 }
 
 std::string BatchBench::prove(std::int64_t batch) {
-  const QuietBuilds quiet;
+  const log::Quiet quiet(log::Quiet::Scope::process);
   bench_.set_reference(nullptr);
   try {
     build_proven(untimed(with_batch(batch)));
@@ -212,7 +213,7 @@ std::string BatchBench::prove(std::int64_t batch) {
 }
 
 NoiseScale BatchBench::measure_noise(double seconds) {
-  const QuietBuilds quiet;
+  const log::Quiet quiet(log::Quiet::Scope::process);
   NoiseScale noise;
   std::unique_ptr<MeasuredTraining> own;
   if (exchanges_late(config_)) {

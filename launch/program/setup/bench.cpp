@@ -76,11 +76,6 @@ double Bench::agreed_seconds_since(std::int64_t begin_ns) {
   return std::ranges::max(gather_values(control_, seconds_since(begin_ns)));
 }
 
-QuietBuilds::QuietBuilds() : before_(log::set_level(log::Level::error)) {
-  log::set_level(std::max(before_, log::Level::error));
-}
-QuietBuilds::~QuietBuilds() { log::set_level(before_); }
-
 bool is_of_configuration(const Error& error) {
   return error.agreed() && (error.exit_code() == exit_code::config || is_shortage(error));
 }

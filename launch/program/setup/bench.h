@@ -12,7 +12,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
-#include "core/log.h"
+#include "core/error.h"
 #include "launch/program/setup/bench_block.h"
 #include "launch/program/setup/training_setup.h"
 #include "launch/train/trainer.h"
@@ -73,19 +73,6 @@ class Bench {
   const Registry& registry_;
   Datasets datasets_;
   std::unique_ptr<MeasuredTraining> reference_;
-};
-
-// Silences logs below level error while candidates are built: they would repeat those of the user's
-// configuration.
-class QuietBuilds {
- public:
-  QuietBuilds();
-  ~QuietBuilds();
-  QuietBuilds(const QuietBuilds&) = delete;
-  QuietBuilds& operator=(const QuietBuilds&) = delete;
-
- private:
-  log::Level before_;
 };
 
 // True if all ranks agree that the configuration is invalid or lacks memory: another one may work.

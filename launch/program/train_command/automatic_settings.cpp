@@ -67,7 +67,7 @@ Precision found_precision(World& world, Communicator& control, const Config& con
                           const Registry& registry) {
   Config tried = config;
   tried.network.precision = Precision::fp32;
-  std::optional<QuietBuilds> quiet(std::in_place);
+  std::optional<log::Quiet> quiet(std::in_place, log::Quiet::Scope::process);
   std::optional<TuneBench> bench;
   try {
     bench.emplace(world, control, tried, registry);

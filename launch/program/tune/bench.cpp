@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/timeline.h"
 
 namespace lockstep {
@@ -70,7 +71,7 @@ void TuneBench::set_turns(double step_seconds, std::int64_t steps_at_most) {
 
 TuneVisit TuneBench::visit(const Config& candidate, int pairs,
                            const std::function<void(double seconds, double steps)>& tell_turn) {
-  const QuietBuilds quiet;
+  const log::Quiet quiet(log::Quiet::Scope::process);
   const std::int64_t begin = now_ns(), before = steps_done_;
   TuneVisit visit;
   const auto count = [&] {
