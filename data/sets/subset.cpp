@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/sets/subset.h"
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -10,65 +12,35 @@
 #include <xxhash.h>
 
 #include "core/error.h"
+#include "data/sets/wrapped.h"
 
 namespace lockstep {
 namespace {
 
-class Subset final : public Dataset {
+class Subset final : public Wrapped {
  public:
   // 32 bits are enough: a BatchLoader accepts at most 2^31 - 1 samples.
   Subset(std::unique_ptr<Dataset> dataset, std::vector<std::uint32_t> samples)
-      : dataset_(std::move(dataset)), samples_(std::move(samples)) {}
+      : Wrapped(std::move(dataset)), samples_(std::move(samples)) {}
 
   std::int64_t size() const override { return std::ssize(samples_); }
-  ImageShape image_shape() const override { return dataset_->image_shape(); }
-  std::int64_t classes() const override { return dataset_->classes(); }
-  std::optional<std::int32_t> label(std::int64_t index) const override { return dataset_->label(at(index)); }
-  std::vector<std::string> class_names() const override { return dataset_->class_names(); }
-  std::uint64_t key(std::int64_t index) const override { return dataset_->key(at(index)); }
-  std::int32_t read(std::int64_t index, std::span<std::uint8_t> image) const override {
-    return dataset_->read(at(index), image);
-  }
-  std::int32_t read_augmented(std::int64_t index, const Draw& draw,
-                              std::span<std::uint8_t> image) const override {
-    return dataset_->read_augmented(at(index), draw, image);
-  }
-  bool has_masks() const override { return dataset_->has_masks(); }
-  void read_mask(std::int64_t index, std::span<std::uint8_t> mask) const override {
-    dataset_->read_mask(at(index), mask);
-  }
-  ImageShape read_own_mask(std::int64_t index, std::vector<std::uint8_t>& mask) const override {
-    return dataset_->read_own_mask(at(index), mask);
-  }
-  void will_read(std::int64_t index) const override { dataset_->will_read(at(index)); }
-  bool draws() const override { return dataset_->draws(); }
-  bool decodes() const override { return dataset_->decodes(); }
-  ImageShape own_shape(std::int64_t index) const override { return dataset_->own_shape(at(index)); }
-  std::int32_t read_own_size(std::int64_t index, const LeastSize& least, OwnSizeImage& image) const override {
-    return dataset_->read_own_size(at(index), least, image);
-  }
-  ImageCoding coding() const override { return dataset_->coding(); }
-  std::int32_t read_stored(std::int64_t index, std::vector<std::uint8_t>& bytes) const override {
-    return dataset_->read_stored(at(index), bytes);
-  }
-  void probe(std::int64_t index) const override { dataset_->probe(at(index)); }
-  bool verified() const override { return dataset_->verified(); }
-  std::int64_t damaged() const override { return dataset_->damaged(); }
+  std::vector<std::int64_t> class_counts() const override { return Dataset::class_counts(); }
   std::size_t memory_bytes() const override {
-    return dataset_->memory_bytes() + samples_.capacity() * sizeof(std::uint32_t);
+    return dataset().memory_bytes() + samples_.capacity() * sizeof(std::uint32_t);
   }
+  // The other dataset's images in device memory are not in this order.
+  std::span<const std::byte> on_device() const override { return {}; }
   std::uint64_t fingerprint() const override {
     return XXH3_64bits_withSeed(samples_.data(), samples_.size() * sizeof(std::uint32_t),
-                                dataset_->fingerprint());
+                                dataset().fingerprint());
   }
 
  private:
-  std::int64_t at(std::int64_t index) const {
+  std::int64_t inner(std::int64_t index) const override {
     CHECK(index >= 0 && index < size(), "sample {} of {}", index, size());
     return samples_[static_cast<std::size_t>(index)];
   }
 
-  std::unique_ptr<Dataset> dataset_;
   std::vector<std::uint32_t> samples_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "data/sets/held_images.h"
+#include "data/sets/resident.h"
 #include "tests/data/jpeg_files.h"
 #include "tests/data/numbered_dataset.h"
 #include "tests/message_of.h"
@@ -68,6 +69,11 @@ TEST(Subset, CountsTheClassesOfItsOwnSamples) {
                {"from 0 (class 0)", "(class 1) of each"});
   // Labels that are unknown without reading the samples.
   EXPECT_TRUE(side_of(std::make_unique<NumberedDataset>(200), Split::train, 0.3)->class_counts().empty());
+}
+
+TEST(Subset, HasNoImagesOnTheDevice) {
+  auto dataset = resident(std::make_shared<NumberedDataset>(200), nullptr, {.read = false});
+  EXPECT_TRUE(side_of(std::move(dataset), Split::train, 0.3)->on_device().empty());
 }
 
 TEST(Subset, ImagesOfAFolderAreChosenByTheirNames) {
