@@ -269,7 +269,6 @@ void Network::bind_memory() {
 // device.
 void Network::initialize() {
   Stream stream(options_.device, StreamUse::compute);
-  const Buffer staging = staging_for(state_, options_.device);
   std::size_t next_state = 0;
   std::vector<float> plain;
   for (const PlannedNode& node : plan_.nodes) {
@@ -278,8 +277,7 @@ void Network::initialize() {
         const StateTensor& tensor = state_[next_state++];
         plain.resize(static_cast<std::size_t>(spec.layout.shape().elements()));
         set_initial(spec, Random(options_.seed, "initialize " + tensor.name), plain);
-        write_plain(backend_, stream, tensor, plain, staging);
-        stream.synchronize();  // the next tensor reuses the same host memory
+        write_plain(backend_, stream, tensor, plain);
       }
     }
   }

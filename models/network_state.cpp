@@ -15,10 +15,6 @@ namespace {
 
 Layout plain_of(const Layout& layout) { return {layout.shape(), layout.dtype()}; }
 
-std::size_t staging_bytes(const StateTensor& tensor, Device device) {
-  return tensor.layout.is_plain() || is_host_memory(device) ? 0 : tensor.layout.bytes();
-}
-
 // Calls visit(plain, place) with the index of each element in plain memory and in memory of the layout. The
 // latter is the sum of its row's offset and its column's; columns of padding come last.
 template <typename Visit>
@@ -32,13 +28,6 @@ void for_each_element(const Layout& layout, Visit visit) {
     const std::int64_t begin = view.row_offset(row);
     for (const std::int64_t column : columns) visit(plain++, static_cast<std::size_t>(begin + column));
   }
-}
-
-// The part of the staging memory for a tensor.
-std::span<float> staged(const StateTensor& tensor, const Buffer& staging) {
-  CHECK(tensor.layout.bytes() <= staging.bytes());
-  return {reinterpret_cast<float*>(staging.data()),
-          static_cast<std::size_t>(tensor.layout.physical_elements())};
 }
 
 // The tensors that a file of the network holds.
@@ -109,47 +98,42 @@ std::optional<std::vector<std::uint16_t>> rounded(std::span<const float> values)
 
 }  // namespace
 
-Buffer staging_for(std::span<const StateTensor> state, Device device) {
-  std::size_t bytes = 0;
-  for (const StateTensor& tensor : state) bytes = std::max(bytes, staging_bytes(tensor, device));
-  return Buffer(bytes, Device{});
-}
-
-void grow_staging(Buffer& staging, const StateTensor& tensor, Device device) {
-  const std::size_t bytes = staging_bytes(tensor, device);
-  if (staging.bytes() < bytes) staging = Buffer(bytes, Device{});
-}
-
 void make_plain(const Layout& layout, std::span<const float> from, std::span<float> to) {
   CHECK(static_cast<std::int64_t>(from.size()) == layout.physical_elements() &&
         static_cast<std::int64_t>(to.size()) == layout.shape().elements());
   for_each_element(layout, [&](std::size_t plain, std::size_t place) { to[plain] = from[place]; });
 }
 
-void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
-                 const Buffer& staging) {
+void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain) {
   CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
   const Layout& layout = tensor.layout;
-  if (layout.is_plain()) return stream.copy(tensor.value, plain.data(), plain.size_bytes());
-  if (is_host_memory(stream.device()))
-    return backend.reorder(plain_of(layout), layout)->run(stream, plain.data(), tensor.value);
-  const std::span<float> to = staged(tensor, staging);
-  std::ranges::fill(to, 0.0f);  // padding
-  for_each_element(layout, [&](std::size_t index, std::size_t place) { to[place] = plain[index]; });
-  stream.copy(tensor.value, to.data(), to.size_bytes());
+  std::vector<float> converted;  // zeros between rows and columns
+  if (layout.is_plain()) {
+    stream.copy(tensor.value, plain.data(), plain.size_bytes());
+  } else if (is_host_memory(stream.device())) {
+    backend.reorder(plain_of(layout), layout)->run(stream, plain.data(), tensor.value);
+  } else {
+    converted.resize(static_cast<std::size_t>(layout.physical_elements()));
+    for_each_element(layout, [&](std::size_t index, std::size_t place) { converted[place] = plain[index]; });
+    stream.copy(tensor.value, converted.data(), layout.bytes());
+  }
+  stream.synchronize();
 }
 
-void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
-                const Buffer& staging) {
+void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain) {
   CHECK(static_cast<std::int64_t>(plain.size()) == tensor.layout.shape().elements());
   const Layout& layout = tensor.layout;
-  if (layout.is_plain()) return stream.copy(plain.data(), tensor.value, plain.size_bytes());
-  if (is_host_memory(stream.device()))
-    return backend.reorder(layout, plain_of(layout))->run(stream, tensor.value, plain.data());
-  const std::span<float> from = staged(tensor, staging);
-  stream.copy(from.data(), tensor.value, from.size_bytes());
+  std::vector<float> converted;
+  if (layout.is_plain()) {
+    stream.copy(plain.data(), tensor.value, plain.size_bytes());
+  } else if (is_host_memory(stream.device())) {
+    backend.reorder(layout, plain_of(layout))->run(stream, tensor.value, plain.data());
+  } else {
+    converted.resize(static_cast<std::size_t>(layout.physical_elements()));
+    stream.copy(converted.data(), tensor.value, layout.bytes());
+  }
   stream.synchronize();
-  make_plain(layout, from, plain);
+  if (!converted.empty()) make_plain(layout, converted, plain);
 }
 
 void restore_network(Network& network, const StateCopy& saved) {

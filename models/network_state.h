@@ -16,18 +16,11 @@
 
 namespace lockstep {
 
-// Host memory for converting these tensors of a GPU one at a time: as large as the largest one whose layout
-// is not plain. Empty if all are plain, and for a CPU, which needs none.
-Buffer staging_for(std::span<const StateTensor> state, Device device);
-// Enlarges the staging memory if the tensor needs it.
-void grow_staging(Buffer& staging, const StateTensor& tensor, Device device);
-// Enqueue the copy of one tensor between its layout and plain host memory of shape().elements(). This memory
-// and the staging memory must stay valid and unchanged until the stream has finished. Neither function takes
-// memory of the device, which may have none left.
-void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain,
-                 const Buffer& staging);
-void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain,
-                const Buffer& staging);
+// Copy one tensor between its layout and plain host memory of shape().elements(), and wait for the stream.
+// Neither function takes memory of the device, which may have none left: the host converts the layouts of a
+// GPU.
+void write_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<const float> plain);
+void read_plain(Backend& backend, Stream& stream, const StateTensor& tensor, std::span<float> plain);
 // Converts a tensor in host memory from its layout, which is a GPU's or has no padding, to the plain one.
 void make_plain(const Layout& layout, std::span<const float> from, std::span<float> to);
 

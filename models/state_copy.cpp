@@ -22,9 +22,7 @@ const Piece* find_piece(const std::vector<Piece>& pieces, const std::string& nam
 void StateReader::tensor(const StateTensor& tensor, StateScope scope) {
   StateCopy::Tensor piece{.name = tensor.name, .scope = scope, .shape = tensor.layout.shape(), .values = {}};
   piece.values.resize(static_cast<std::size_t>(piece.shape.elements()));
-  grow_staging(staging_, tensor, stream_.device());
-  read_plain(backend_for(stream_.device()), stream_, tensor, piece.values, staging_);
-  stream_.synchronize();
+  read_plain(backend_for(stream_.device()), stream_, tensor, piece.values);
   copy_.tensors.push_back(std::move(piece));
 }
 
@@ -42,9 +40,7 @@ void StateWriter::tensor(const StateTensor& tensor, StateScope scope) {
                                 to_string(piece->shape), to_string(tensor.layout.shape())));
   }
   used_.insert(piece);
-  grow_staging(staging_, tensor, stream_.device());
-  write_plain(backend_for(stream_.device()), stream_, tensor, piece->values, staging_);
-  stream_.synchronize();
+  write_plain(backend_for(stream_.device()), stream_, tensor, piece->values);
 }
 
 std::vector<std::string> StateWriter::unused(StateScope scope) const {

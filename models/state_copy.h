@@ -12,7 +12,6 @@
 #include "core/device.h"
 #include "core/state.h"
 #include "core/stream.h"
-#include "core/tensor/buffer.h"
 
 namespace lockstep {
 
@@ -49,7 +48,6 @@ class StateReader final : public StateVisitor {
 
  private:
   Stream stream_;
-  Buffer staging_;
   StateCopy copy_;
 };
 
@@ -69,7 +67,6 @@ class StateWriter final : public StateVisitor {
 
  private:
   Stream stream_;
-  Buffer staging_;
   const StateCopy& copy_;
   std::set<const StateCopy::Tensor*> used_;
 };

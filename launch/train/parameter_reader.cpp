@@ -27,10 +27,8 @@ void read_as_floats(Stream& stream, const void* from, std::vector<float>& to) {
 }  // namespace
 
 std::span<const float> ParameterReader::read(const StateTensor& tensor) {
-  grow_staging(staging_, tensor, network_.device());
   plain_.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
-  read_plain(network_.backend(), stream_, tensor, plain_, staging_);
-  stream_.synchronize();
+  read_plain(network_.backend(), stream_, tensor, plain_);
   return plain_;
 }
 

@@ -8,7 +8,6 @@
 
 #include "core/state.h"
 #include "core/stream.h"
-#include "core/tensor/buffer.h"
 #include "core/tensor/parameter.h"
 #include "models/network.h"
 
@@ -27,7 +26,6 @@ class ParameterReader {
  private:
   Network& network_;
   Stream& stream_;
-  Buffer staging_;
   std::vector<float> wide_;  // a 16-bit gradient converted to fp32
   std::vector<float> plain_;
 };

@@ -152,7 +152,7 @@ std::vector<float> gradients_on(Device device, const std::function<void(Graph&)>
   for (const Parameter& parameter : network.parameters()) {
     std::vector<float> values(static_cast<std::size_t>(parameter.layout.shape().elements()));
     const StateTensor tensor{parameter.name, parameter.layout, static_cast<float*>(parameter.gradient)};
-    read_plain(network.backend(), stream, tensor, values, staging_for({&tensor, 1}, device));
+    read_plain(network.backend(), stream, tensor, values);
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;

@@ -58,7 +58,7 @@ std::map<std::string, std::vector<float>> NetworkFixture::plain_gradients() {
     std::vector<float>& values = gradients[parameter.name];
     values.resize(static_cast<std::size_t>(parameter.layout.shape().elements()));
     const StateTensor tensor{parameter.name, parameter.layout, as_laid_out.data()};
-    read_plain(backend, stream_, tensor, values, staging_for({&tensor, 1}, {}));
+    read_plain(backend, stream_, tensor, values);
   }
   return gradients;
 }

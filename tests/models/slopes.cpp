@@ -92,8 +92,7 @@ class Change {
         plain[i] = static_cast<float>((signs & 1) != 0 ? deviation : -deviation);
       }
       const StateTensor tensor{.name = parameter.name, .layout = parameter.layout, .value = steps_[p].data()};
-      write_plain(fixture_.network().backend(), fixture_.stream(), tensor, plain,
-                  staging_for({&tensor, 1}, {}));
+      write_plain(fixture_.network().backend(), fixture_.stream(), tensor, plain);
     }
   }
 

@@ -90,12 +90,11 @@ std::vector<TensorHash> StateSnapshotTaker::shared_hashes() const {
 void StateSnapshotTaker::read(const StateTensor& tensor, std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(tensor.layout.shape().elements()));
   if (has_padding(tensor.layout)) {
-    grow_staging(staging_, tensor, stream_.device());
-    read_plain(backend_for(stream_.device()), stream_, tensor, values, staging_);
+    read_plain(backend_for(stream_.device()), stream_, tensor, values);
   } else {
     stream_.copy(values.data(), tensor.value, values.size() * sizeof(float));
+    stream_.synchronize();
   }
-  stream_.synchronize();
 }
 
 void StateSnapshotTaker::tensor(const StateTensor& tensor, StateScope scope) {

@@ -12,7 +12,6 @@
 
 #include "core/state.h"
 #include "core/stream.h"
-#include "core/tensor/buffer.h"
 #include "launch/train/checkpoint/manifest.h"
 #include "launch/train/watch/desync_check.h"
 #include "models/state_copy.h"
@@ -54,7 +53,6 @@ class StateSnapshotTaker final : public StateVisitor {
   void read(const StateTensor& tensor, std::vector<float>& values);
 
   Stream stream_;
-  Buffer staging_;
   Shared shared_mode_;
   Part shared_, own_;
   std::vector<TensorHash> hashes_;  // where they are computed in take()
