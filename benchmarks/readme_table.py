@@ -71,9 +71,9 @@ def threads_of(result):
     return training_runs.counted(result["lockstep"][0]["options"]["threads"], "thread")
 
 
-def step(part, name):
+def step(part, name, file="cpu_suite"):
     def row(results):
-        result = results("cpu_suite", part)
+        result = results(file, part)
         peer = result["pytorch"]
         image = f"{result['image']}x{result['image']}"
         version = peer["version"].split("+")[0]
@@ -368,6 +368,7 @@ def cross_barrier(results):
 
 RESNET18_BF16 = step("step resnet18 bf16", "`resnet18`")
 AT_AVX2 = [step(f"step {model} at AVX2", f"`{model}`") for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")]
+AT_ZEN1 = [step(f"step {model} at AVX2", f"`{model}`", "cpu_suite_zen1") for model in ("resnet18", "cnn")]
 
 
 def faults(results):
@@ -469,13 +470,18 @@ def loader(results):
             f"workers over images in memory", result)
 
 
+DATA_WAIT_TARGET = 0.005  # benchmarks/data.md
+
+
 def data_wait(results):
     result = results("data_wait")
-    worst = max(result["rows"], key=lambda row: row["data_wait_share_spread"][1])
+    by_preset = {row["preset"]: row for row in sorted(result["rows"], key=lambda row: row["data_wait_share_spread"][1])}
+    worst = sorted(by_preset.values(), key=lambda row: -row["data_wait_share_spread"][1])
     presets = {row["preset"]: row["data"] for row in result["rows"]}
     computed = ", ".join(f"`{name}`" for name, data in presets.items() if data == "computed")
     return (f"wait for data, {len(presets)} presets, one rank and two ({computed} with computed data)",
-            f"at most {100 * worst['data_wait_share_spread'][1]:.2f} % of a step in any turn (`{worst['preset']}`, {worst['step_ms']:.1f} ms a step)", result)
+            "; of the others ".join(f"at most {100 * row['data_wait_share_spread'][1]:.2f} % of a step in any turn (`{row['preset']}`, {row['step_ms']:.1f} ms a step)"
+                                    for row in worst[:1 + (worst[0]["data_wait_share_spread"][1] > DATA_WAIT_TARGET)]), result)
 
 
 def sweep(results):
@@ -556,7 +562,7 @@ def gpu_cifar10(results):
 # The third and the fourth have the lowest ratios to PyTorch, on a CPU and on a GPU.
 FIVE = [quickstart, AT_AVX2[0], RESNET18_BF16, lowest_on_a_gpu, all_reduce]
 ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_cifar10, step("step resnet18", "`resnet18`"), RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
-       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2,
+       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2, *AT_ZEN1,
        *(any_precision(model) for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")), memory, engine, beside_ddp,
        ranks_against_threads, all_reduce, links, plan, plan_published, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),

@@ -69,7 +69,8 @@ def processor():
     facts = sets[:1]
     if name == "AMD EPYC":
         family, model = (int(first_line_with("/proc/cpuinfo", key) or 0) for key in ("cpu family", "model\t"))
-        zen = {26: 5 if model < 0x50 or 0x60 <= model < 0x80 else None, 25: 4 if 0x10 <= model < 0x20 or 0x60 <= model < 0xb0 else 3}.get(family)
+        zen = {26: 5 if model < 0x50 or 0x60 <= model < 0x80 else None, 25: 4 if 0x10 <= model < 0x20 or 0x60 <= model < 0xb0 else 3,
+               23: 1 if model < 0x30 else 2}.get(family)
         facts = ([f"Zen {zen}"] if zen else []) + facts
     return f"{name} ({', '.join(facts)})" if facts else name
 

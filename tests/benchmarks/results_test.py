@@ -157,11 +157,12 @@ class Rows(unittest.TestCase):
         options = data_wait.parse_arguments(["--json", "result.json"])
         self.assertEqual({name for name in presets if data_wait.data_of(name, options)[1] == "files"},
                          {name for name in presets if name.startswith("fashion_mnist")})
-        result = {"rows": [{"preset": name, "data": "computed", "ranks": 1, "step_ms": 1, "data_wait_share_spread": [0, 0.01]}
-                           for name in ("cifar10_resnet20", "shapes_unet")]}
+        result = {"rows": [{"preset": name, "data": "computed", "ranks": ranks, "step_ms": 1, "data_wait_share_spread": [0, share * ranks]}
+                           for name, share in (("cifar10_resnet20", 0.005), ("shapes_unet", 0.001)) for ranks in (1, 2)]}
         what, text, _ = readme_table.data_wait(lambda _: result)
         self.assertEqual(what, "wait for data, 2 presets, one rank and two (`cifar10_resnet20`, `shapes_unet` with computed data)")
-        self.assertIn("1.00 %", text)
+        self.assertEqual(text, "at most 1.00 % of a step in any turn (`cifar10_resnet20`, 1.0 ms a step); "
+                         "of the others at most 0.20 % of a step in any turn (`shapes_unet`, 1.0 ms a step)")
 
 
 class Missing(unittest.TestCase):
