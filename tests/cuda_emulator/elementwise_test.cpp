@@ -241,6 +241,18 @@ TEST_F(CudaElementwise, SumsSquares) {
   });
 }
 
+TEST_F(CudaElementwise, SumsSquaresOfMoreThanAllBlocksReadAtOnce) {
+  const DeviceMemory sums(kSquareSums * sizeof(double));
+  for (const DType type : {DType::f32, DType::f16}) {
+    const auto at_once = 16 / static_cast<std::int64_t>(size_of(type));  // elements of a thread
+    const std::int64_t count = kSquareSums * kBlockThreads * at_once + 1027;
+    const DeviceMemory memory(Values(static_cast<std::size_t>(count), 0.5f), type);
+    cuda_sum_squares(stream_, {type, count, memory.data(), sums.as<double>()});
+    const std::vector<double> parts = sums.items<double>();
+    EXPECT_EQ(std::accumulate(parts.begin(), parts.end(), 0.0), 0.25 * static_cast<double>(count));
+  }
+}
+
 TEST_F(CudaElementwise, SumsOfSquaresDoNotDependOnTheSizeOfBlocks) {
   const DeviceMemory memory(values(5001, "x", DType::f32), DType::f32), sums(kSquareSums * sizeof(double));
   const auto parts = [&](int threads) {

@@ -219,6 +219,7 @@ TEST(OutputLoss, EqualsTheCpu) {
           batch.labels[i] = static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(classes));
         LossSums expected;
         Values expected_gradient(batch.logits.size());
+        const Values loss_scale{1024.0f};
         OutputLoss a{.loss = loss,
                      .batch = samples,
                      .classes = classes,
@@ -229,14 +230,16 @@ TEST(OutputLoss, EqualsTheCpu) {
                      .shares = batch.shares.empty() ? nullptr : batch.shares.data(),
                      .label_smoothing = 0.1f,
                      .gradient_scale = 0.25f,
+                     .loss_scale = loss_scale.data(),
                      .logits_gradient = expected_gradient.data(),
                      .sums = &expected};
         backend_for(Device{}).output_loss(stream, a);
         const DeviceMemory input(batch.logits, type), output(batch.logits.size() * size_of(type)),
             label(batch.labels), weight(batch.weights, DType::f32),
-            share(batch.shares.empty() ? Values(1) : batch.shares, DType::f32), sums(sizeof(LossSums)),
-            scratch(cuda_loss_scratch_bytes(samples));
+            share(batch.shares.empty() ? Values(1) : batch.shares, DType::f32), scale(loss_scale, DType::f32),
+            sums(sizeof(LossSums)), scratch(cuda_loss_scratch_bytes(samples));
         a.type = type;
+        a.loss_scale = scale.as<const float>();
         a.logits = input.data();
         a.labels = label.as<const std::int32_t>();
         a.weights = weight.as<const float>();
@@ -248,7 +251,7 @@ TEST(OutputLoss, EqualsTheCpu) {
           cuda_output_loss(stream, a);
           return output.values(type);
         });
-        expect_near(gradient, widen(expected_gradient), 1e-6 + 1.01 * precision_of(type), 1e-7);
+        expect_near(gradient, widen(expected_gradient), 1e-6 + 1.01 * precision_of(type), 1e-4);
         EXPECT_NEAR(sums.as<LossSums>()->loss, expected.loss, 1e-6 * std::abs(expected.loss) + 1e-6);
         EXPECT_EQ(sums.as<LossSums>()->correct, expected.correct);
         EXPECT_EQ(sums.as<LossSums>()->samples, expected.samples);

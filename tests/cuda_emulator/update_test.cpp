@@ -181,6 +181,13 @@ TEST_F(CudaUpdates, KeepElementsOutsideSegmentsAtAnyAlignment) {
   }
 }
 
+// A warp adds up the norms of a segment's chunks.
+TEST_F(CudaUpdates, TrustRatiosAreOfAllChunksOfASegment) {
+  constexpr std::int64_t kCount = 33 * kUpdateChunk + 5;
+  expect_cpus({.count = kCount, .segments = {{.count = kCount, .weight_decay = 0.01f, .adaptive = true}}},
+              Rule::lars);
+}
+
 TEST_F(CudaUpdates, ChangeNothingIfGradientsAreNotFinite) {
   for (const Rule rule : kRules) {
     const Case c{.count = 9000,

@@ -22,7 +22,8 @@ CountedClasses counted_by_cpu(const CountedBatch& batch) {
 
 TEST(ClassCounts, MatchTheDefinition) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    for (const auto& [samples, classes] : {std::pair{1, 1}, {5, 3}, {33, 101}, {7, 1000}, {2500, 10}}) {
+    for (const auto& [samples, classes] :
+         {std::pair{1, 1}, {5, 3}, {33, 101}, {7, 1000}, {2500, 10}, {20000, 3}}) {
       SCOPED_TRACE(fmt::format("{} samples of {} classes in {}", samples, classes, name_of(type)));
       const CountedBatch batch = CountedBatch::random(type, samples, classes);
       EXPECT_EQ(counted_by_cpu(batch), reference_counts(batch));

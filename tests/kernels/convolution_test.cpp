@@ -61,6 +61,7 @@ const NamedShape kShapes[] = {
     {"one_pixel_3x3", shape(32, 16, 1, {.kernel = 3, .padding = 1})},
     {"one_pixel_strided", shape(16, 16, 1, {.kernel = 3, .stride = 2, .padding = 1})},
     {"one_row", shape(16, 16, 1, {.in_width = 10, .kernel = 3, .padding = 1})},
+    {"one_column", shape(16, 16, 10, {.in_width = 1, .kernel = 3, .padding = 1})},
     {"depthwise_17", shape(17, 17, 7, {.kernel = 3, .stride = 2, .padding = 1, .groups = 17})},
     // Pixels that no output reads, outputs that read no pixel, and weights that only the padding meets.
     {"stride_past_the_kernel", shape(16, 32, 8, {.kernel = 2, .stride = 3})},
@@ -220,10 +221,11 @@ TEST(ConvolutionCandidates, WinogradUsesBlocksThatFillRegisters) {
 }
 
 TEST(ConvolutionCandidates, WinogradTransformsManyWeightsBlockByBlock) {
-  for (const std::int64_t in : {256, 264}) {  // 264 is no multiple of 64
+  // 264 and 272 are no multiples of 64, and 264 is none of 16.
+  for (const auto& [in, out] : {std::pair{256, 512}, {264, 512}, {256, 272}, {256, 264}}) {
     // A width of 65 gives 17 tiles, so that each number of tiles that a product computes at once occurs.
     const ConvolutionShape s =
-        shape(in, 512, 1, {.batch = 1, .in_width = 65, .kernel = 3, .padding = 1, .bias = true});
+        shape(in, out, 1, {.batch = 1, .in_width = 65, .kernel = 3, .padding = 1, .bias = true});
     const auto kernel = convolution_by("tiled winograd", s, Layout({1, in, 1, 65}, DType::f32));
     if (!kernel) GTEST_SKIP() << "needs AVX2 or AVX-512";
     expect_affine_contract(*kernel, s);
@@ -235,9 +237,13 @@ TEST(ConvolutionActivation, IsAppliedToTheOutput) {
     for (const std::int64_t channels : {17, 32}) {
       ConvolutionShape s = shape(16, channels, 8, {.kernel = 3, .padding = 1, .bias = true});
       s.activation = activation;
-      for (const char* candidate : {"direct", "winograd", "tiled winograd", "direct bf16"}) {
+      for (const char* candidate : {"direct", "winograd", "tiled winograd", "direct bf16",
+                                    "direct in 2 pieces", "winograd in 2 pieces"}) {
         for (const DType type : kTypes) {
-          const auto kernel = convolution_by(candidate, s, Layout({2, 16, 8, 8}, type));
+          const bool in_pieces = std::string_view(candidate).ends_with("pieces");
+          const Layout input =
+              in_pieces ? layouts_for({2, 16, 8, 8}, type).back() : Layout({2, 16, 8, 8}, type);
+          const auto kernel = convolution_by(candidate, s, input);
           if (kernel) expect_affine_contract(*kernel, s);
         }
       }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -130,7 +131,7 @@ TEST(SoftmaxCrossEntropy, MixedTargetsMatchTheDefinitionAndItsSlopes) {
 
 TEST(SoftmaxCrossEntropy, MatchesTheDefinitionAndItsSlopes) {
   for (const auto& [samples, classes] :
-       {std::pair{1, 1}, {1, 10}, {5, 3}, {33, 100}, {7, 2000}, {2500, 10}}) {
+       {std::pair{1, 1}, {1, 10}, {5, 3}, {33, 100}, {7, 2000}, {2500, 10}, {20000, 2}}) {
     SCOPED_TRACE(fmt::format("{} samples of {} classes", samples, classes));
     const Batch batch = Batch::random(samples, classes);
     const Outcome outcome = batch.run();
@@ -424,7 +425,7 @@ TEST(OutputLoss, MatchesTheDefinitionAndItsSlopes) {
   Stream stream(Device{}, StreamUse::compute);
   for (const Loss loss : {Loss::binary_cross_entropy, Loss::mean_squared_error}) {
     for (const auto& [samples, classes, outputs] :
-         {std::tuple{2, 2, 1}, {34, 2, 2}, {2500, 10, 10}, {2501, 2, 1}}) {
+         {std::tuple{2, 2, 1}, {34, 2, 2}, {2500, 10, 10}, {2501, 2, 1}, {20000, 2, 2}}) {
       for (const float smoothing : {0.0f, 0.1f}) {
         SCOPED_TRACE(fmt::format("{}, {} samples of {} classes, {} outputs, smoothing {}", word_of(loss),
                                  samples, classes, outputs, smoothing));
@@ -496,6 +497,55 @@ TEST(OutputLoss, ExtremeOutputsStayFiniteAndNansReachTheGradient) {
   batch.logits[1] = std::nanf("");
   backend_for(Device{}).output_loss(stream, a);
   EXPECT_TRUE(std::isnan(sums.loss) && std::isnan(gradient[1]) && !std::isnan(gradient[0]));
+}
+
+// A half that overflowed has an infinite loss with a finite slope.
+TEST(OutputLoss, AnInfiniteLossHasNoFiniteGradient) {
+  Stream stream(Device{}, StreamUse::compute);
+  const auto gradient_of = [&](Loss loss, const Batch& batch) {
+    LossSums sums;
+    Values gradient(batch.logits.size());
+    OutputLoss a = output_loss_of(batch, loss, 2, &sums);
+    a.logits = batch.logits.data();
+    a.logits_gradient = gradient.data();
+    backend_for(Device{}).output_loss(stream, a);
+    EXPECT_FALSE(std::isfinite(sums.loss));
+    return gradient;
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Batch batch{.classes = 1,
+                    .logits = {infinity, -infinity, 1, infinity},
+                    .labels = {0, 1, 1, 1},
+                    .weights = {1, 1, 1, 1}};
+  const Values crossed = gradient_of(Loss::binary_cross_entropy, batch);
+  EXPECT_TRUE(std::isnan(crossed[0]) && std::isnan(crossed[1]));
+  EXPECT_TRUE(std::isfinite(crossed[2]));
+  EXPECT_EQ(crossed[3], 0);
+  const Values squared = gradient_of(
+      Loss::mean_squared_error, {.classes = 1, .logits = {3e38f, 1}, .labels = {0, 1}, .weights = {1, 1}});
+  EXPECT_TRUE(std::isnan(squared[0]) && std::isfinite(squared[1]));
+}
+
+TEST(OutputLoss, TheLossScaleMultipliesTheGradientAlone) {
+  Stream stream(Device{}, StreamUse::compute);
+  for (const Loss loss : {Loss::binary_cross_entropy, Loss::mean_squared_error}) {
+    const Batch batch = Batch::random(34, 2);
+    const float loss_scale = 1024;
+    const auto run = [&](const float* scale) {
+      LossSums sums;
+      Values gradient(batch.logits.size());
+      OutputLoss a = output_loss_of(batch, loss, 2, &sums);
+      a.logits = batch.logits.data();
+      a.loss_scale = scale;
+      a.logits_gradient = gradient.data();
+      backend_for(Device{}).output_loss(stream, a);
+      return std::pair(sums, gradient);
+    };
+    const auto [sums_once, once] = run(nullptr);
+    const auto [sums_scaled, scaled] = run(&loss_scale);
+    EXPECT_EQ(std::memcmp(&sums_scaled, &sums_once, sizeof(LossSums)), 0);
+    for (std::size_t i = 0; i < once.size(); ++i) EXPECT_EQ(scaled[i], loss_scale * once[i]);
+  }
 }
 
 TEST(OutputLoss, RefusesOutputsThatDoNotSuitTheClasses) {
