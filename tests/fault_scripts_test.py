@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests, without jobs, which ends of a job random_faults.py accepts, what soak.py keeps of a part that ran, how nodes.sh
-starts and ends, which clone faults.sh tests and which lost checkpoints it finds, and which cases machines.sh knows."""
+starts and ends, which clone faults.sh tests and which lost checkpoints it finds, which cases machines.sh knows, and what
+the hash of run.sh covers."""
 
 import contextlib
 import io
 import json
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -146,6 +149,18 @@ class Machines(unittest.TestCase):
         done = subprocess.run([HERE / "machines.sh", "build/none", "true"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 64, done.stderr)
         self.assertIn('unknown case "true"', done.stderr)
+
+
+class Sanitizers(unittest.TestCase):
+    def test_the_hash_of_device_code_covers_the_headers_that_it_includes(self):
+        pathspecs = shlex.split((HERE / "run.sh").read_text().split("git ls-files -- ")[1].split("|")[0])
+        listed = subprocess.run(["git", "ls-files", "--", *pathspecs], cwd=HERE.parent, capture_output=True, text=True)
+        if listed.returncode != 0:
+            self.skipTest("git does not list the sources")
+        included = {header for file in (HERE.parent / "kernels/cuda").iterdir() if file.suffix in (".cu", ".h")
+                    for header in re.findall(r'^#include "(kernels/[^"]+)"', file.read_text(), re.MULTILINE)}
+        self.assertIn("kernels/functors.h", included)
+        self.assertEqual(included - set(listed.stdout.split()), set())
 
 
 if __name__ == "__main__":

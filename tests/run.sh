@@ -66,7 +66,8 @@ build() (
 sanitized() {
   local passed=tests/sanitizers/$1.passed emulated=${LOCKSTEP_EMULATED_DEVICE:-OFF} sources
   # Without the tests of whole programs, which sanitizers do not run.
-  sources=$(git ls-files -- tests/cuda_emulator core/cuda kernels/cuda comm/nccl tests/launch/train/cuda_trainer_test.cpp ':!*.md' \
+  sources=$(git ls-files -- tests/cuda_emulator core/cuda kernels/cuda ':(glob)kernels/*.h' comm/nccl \
+    tests/launch/train/cuda_trainer_test.cpp ':(glob)tests/kernels/typed_*' ':(glob)tests/kernels/affine_reference*' ':!*.md' \
     ':!tests/cuda_emulator/emulated_*_test.cpp' ':!tests/cuda_emulator/device_program_test.cpp' |
     LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1) || sources=
   [ -n "$sources" ] && [ "$(cat "$passed" 2>/dev/null)" = "$sources" ] || emulated=ON
