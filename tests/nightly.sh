@@ -23,9 +23,11 @@ build() {
 part() {
   case $1 in
     tests)
-      tests/run.sh cpu -L nightly &&
-        LOCKSTEP_LARGE_TESTS=1 tests/run.sh cpu -R 'keys_ranks|KilledPack|RunningSums|RememberingCodecs|CodecExchange' &&
-        LOCKSTEP_TEST_CLIENTS=1 tests/run.sh cpu -R 'report_page_test|tensorboard_test|profile_test'
+      local failed=0
+      tests/run.sh cpu -L nightly || failed=1
+      LOCKSTEP_LARGE_TESTS=1 tests/run.sh cpu -R 'keys_ranks|KilledPack|RunningSums|RememberingCodecs|CodecExchange' || failed=1
+      LOCKSTEP_TEST_CLIENTS=1 tests/run.sh cpu -R 'report_page_test|tensorboard_test|profile_test' || failed=1
+      return $failed
       ;;
     signals) build && python3 -B tests/launch/program/signals_test.py build/cpu/bin/lockstep --cells 336 ;;
     faults) build && tests/faults.sh ;;
