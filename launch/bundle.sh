@@ -151,13 +151,20 @@ LD_LIBRARY_PATH to its folder"
 is_elf() { [ "$(head -c 4 "$1" | tr -d '\0')" = $'\x7fELF' ]; }
 
 # The programs that benchmarks/gpu_suite.py runs.
-readonly kit=" lockstep step_bench kernel_bench graph_bench core_cuda_test cuda_trainer_test device_program_test \
-kernels_cuda_test comm_nccl_test kernels_affine_test kernels_norm_test kernels_chosen_test models_test codecs_test "
+readonly kit=(lockstep step_bench kernel_bench graph_bench core_cuda_test cuda_trainer_test device_program_test
+  kernels_cuda_test comm_nccl_test kernels_affine_test kernels_norm_test kernels_chosen_test models_test codecs_test)
+if [ "$programs" = kit ]; then
+  missing=()
+  for name in "${kit[@]}"; do [ -x "$build/bin/$name" ] || missing+=("$name"); done
+  if [ ${#missing[@]} -gt 0 ] && [ "$(cache LOCKSTEP_CUDA)" = ON ]; then
+    fail 74 "\"$build\" lacks ${missing[*]}: configure it with -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON and build all"
+  fi
+fi
 
 for file in "$build"/bin/*; do
   [ -f "$file" ] && [ -x "$file" ] && is_elf "$file" || continue
   name=$(basename "$file")
-  [ "$programs" = all ] || [[ $kit == *" $name "* ]] || continue
+  [ "$programs" = all ] || [[ " ${kit[*]} " == *" $name "* ]] || continue
   case $name in
     *emulat*) continue ;;  # programs of the emulated device
     # Needs thirty more libraries. Some of them, such as OpenSSL's, would replace the node's for mpirun and its ssh.

@@ -125,6 +125,9 @@ TEST(Bundle, RefusesInvalidArgumentsAndBuilds) {
   fs::copy("/bin/true", new_folder(build / "bin") / "lockstep");
   expect(build.string() + " --toolkit " + build.string(), exit_code::io, {build.string(), "bin/nvcc"});
   fs::copy("/bin/true", build / "bin" / "nvcc");
+  std::ofstream(build / "CMakeCache.txt") << "LOCKSTEP_CUDA:BOOL=ON\n";
+  expect(build.string() + " --programs kit", exit_code::io,
+         {build.string(), "lacks step_bench", "codecs_test", "-DLOCKSTEP_BENCHMARKS=ON"});
   std::ofstream(build / "CMakeCache.txt") << "CMAKE_CUDA_COMPILER:FILEPATH=/bin/false\n";
   expect(build.string() + " --toolkit " + build.string(), exit_code::usage,
          {"/bin/false", (build / "bin/nvcc").string()});
