@@ -51,7 +51,15 @@ def digests(run):
 
 
 def cases(run):
-    """Results of a GoogleTest program. "open" is the case in which the program ended before it finished."""
+    """Results of a GoogleTest program, which fails if no case ran."""
+    remaining_cases(run)
+    if run.status == "ok" and not run.result["ok"]:
+        run.fail("no case ran")
+
+
+def remaining_cases(run):
+    """Results of a GoogleTest program that was started again for the cases that had not run; there may be none. "open" is the
+    case in which the program ended before it finished."""
     lines = re.findall(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^\s,]+\.[^\s,]+)", run.output, re.MULTILINE)
     outcomes = {name: word for word, name in lines}
     run.result = {word.lower(): [name for name in outcomes if outcomes[name] == word] for word in ("FAILED", "SKIPPED")}

@@ -229,14 +229,14 @@ class Kit:
                 self.judge(run, file)
             run.seconds = self.now() - run.begin
             self.report(run)
-            if run.read is not gpu_plan.cases or not run.result.get("open") or end - self.now() < 5:
+            if run.read not in (gpu_plan.cases, gpu_plan.remaining_cases) or not run.result.get("open") or end - self.now() < 5:
                 return
             done = re.findall(r"^\[ RUN +\] (\S+)", run.output, re.MULTILINE)
             given = [word for word in words if word.startswith("--gtest_filter=")]
             kept, _, excluded = given[0].split("=", 1)[1].partition("-") if given else ("*", "", "")
             words = [word for word in words if word not in given]
             words.append(f"--gtest_filter={kept}-{':'.join([excluded, *done]).lstrip(':')}")
-            program = dataclasses.replace(program, command=shlex.join(words),
+            program = dataclasses.replace(program, command=shlex.join(words), read=gpu_plan.remaining_cases,
                                           environment=gpu_plan.next_shard(program.environment, len(set(done))))
 
     def execute(self, run, environment, end, ending):

@@ -378,8 +378,7 @@ class Rehearsal(unittest.TestCase):
                 self.assertGreaterEqual(part.begin, ends[-1], part.name)
                 ends.append(part.begin + part.limit)
             self.assertLessEqual(ends[-1], gpu_plan.TOTAL_SECONDS - 10, "the plan must leave time to write the results")
-        packed = re.search(r'kit=" ([^"]*) "', (ROOT / "launch/bundle.sh").read_text()).group(1)
-        packed = packed.replace("\\\n", "").split()
+        packed = re.search(r"kit=\(([^)]*)\)", (ROOT / "launch/bundle.sh").read_text()).group(1).split()
         named = {name for plan in gpu_plan.PLANS.values() for part in plan for program in part.programs
                  for name in re.findall(r"{bundle}/(?:bin|tests)/(\w+)", program.command)}
         self.assertEqual(sorted(named), sorted(packed))
@@ -397,6 +396,11 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(kit.parts["stuck"]["status"], "failed")
         self.assertIn("SIGKILL", kit.parts["stuck"]["reason"])
         os.kill(int(kit.runs[0].output), signal.SIGKILL)
+
+    def test_a_program_of_which_no_case_runs_fails(self):
+        kit = self.kit_without_images(VirtualClock(self.hanging))
+        kit.run_part(gpu_plan.Part("empty", 0, 10, [gpu_plan.Program("none", "true", gpu=False, read=gpu_plan.cases)]))
+        self.assertEqual((kit.parts["empty"]["status"], kit.runs[0].reason), ("failed", "no case ran"))
 
     def test_a_part_with_a_program_that_does_not_end_in_time_fails(self):
         clock, released = VirtualClock(self.hanging), threading.Event()
