@@ -107,11 +107,11 @@ def going_on(turns):
 def compare_steps(case):
     turns = suite.take_turns(ways_of_a_step(case), options.rounds, going_on)
     fp32 = {name: results for name, results in turns.items() if not name.endswith("bf16")}
+    if not suite.own_ways_ran(turns):
+        return None
     *targets, of_any = case["targets"]
     row = {**case, "instructions": "AVX2" if options.avx2 else "all", "target": targets[not options.avx2],
            **STEP_CONDITIONS, **suite.compare(fp32)}
-    if not row["lockstep"]:
-        return None
     del row["targets"]
     text = f"{row['model']:<14} {suite.summary(row)}"
     if "ratio" in row:
@@ -197,9 +197,10 @@ def beside_ddp(ranks=2, batch=32):
         train_speed(ranks, 1, folder, steps=2 * ranks, batch=batch)  # chooses the kernels before the timed runs
         ways = {"lockstep": ours}
         ways |= {" ".join(["DDP", *way]): functools.partial(run, peer + way) for way in DDP}
-        row = suite.compare(suite.take_turns(ways, options.rounds))
-    if not row["lockstep"]:
+        turns = suite.take_turns(ways, options.rounds)
+    if not suite.own_ways_ran(turns):
         return None
+    row = suite.compare(turns)
     print(f"{ranks} ranks beside DDP {suite.summary(row)}", flush=True)
     return {"model": "resnet18", "image": [28, 28, 1], "ranks": ranks, "batch_per_rank": batch, **DDP_CONDITIONS, **row}
 

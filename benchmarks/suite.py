@@ -131,6 +131,11 @@ def paired(ours, theirs):
     return {"ratio": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)], "ratios": ratios}
 
 
+def own_ways_ran(turns):
+    """Whether OWN ran, and none of our ways failed in a turn."""
+    return OWN in turns and not any(None in results for name, results in turns.items() if name.startswith(OWN))
+
+
 CLEARLY_SLOWER = 0.6  # turns of the same way differed by a third
 OWN, DIRECT = "lockstep", "lockstep, direct kernels"  # names of our ways
 
@@ -174,7 +179,7 @@ def compare_fastest(turns):
     peers = {name: results for name, results in turns.items() if not name.startswith(OWN)}
     if not ours or not peers:
         return {}
-    peers = in_all_turns(peers)
+    ours, peers = in_all_turns({name: turns[name] for name in ours}), in_all_turns(peers)
     best, peer = (max(names, key=lambda name: median_speed(turns[name])) for names in (ours, peers))
     return {"best": best, "samples_per_second": median_speed(turns[best]),
             "pytorch": {"best": peer, "samples_per_second": median_speed(turns[peer])}, **paired(turns[best], turns[peer])}

@@ -76,6 +76,13 @@ class Compare(unittest.TestCase):
         row = suite.compare_fastest(turns)
         self.assertEqual((row["best"], row["pytorch"]["best"], row["ratio"]), ("lockstep, bf16", "eager, bf16", 2))
 
+    def test_a_way_of_ours_that_failed_in_a_turn_is_not_the_fastest(self):
+        turns = suite.take_turns(Recorded(**{"lockstep": [10, 10], "lockstep, bf16": [18, None], "eager": [6, 6]}).ways(), 2)
+        self.assertEqual(suite.compare_fastest(turns)["best"], "lockstep")
+        self.assertFalse(suite.own_ways_ran(turns))
+        self.assertTrue(suite.own_ways_ran({"lockstep": [10, 10], "eager": [6, None]}))
+        self.assertFalse(suite.own_ways_ran({"eager": [6, 6]}))
+
     def test_a_failed_side_has_no_ratio(self):
         self.assertNotIn("ratio", self.row(lockstep=[10, 10, 10], eager=[None]))
         self.assertNotIn("ratio", self.row(lockstep=[None], eager=[1, 1, 1]))
