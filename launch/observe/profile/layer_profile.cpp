@@ -82,7 +82,8 @@ void LayerProfile::layer_ran(std::size_t node, Direction direction, std::int64_t
 
 void LayerProfile::clear() { std::ranges::fill(seconds_, std::array<double, 4>{}); }
 
-std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) const {
+std::vector<LayerProfile::Row> LayerProfile::rows(int steps, std::int64_t micro_batches,
+                                                  const Peak& peak) const {
   const Precision precision = network_.precision();
   const DeviceRates rates{.gigaflops = gigaflops_in(peak, precision),
                           .gigabytes_per_second = peak.gigabytes_per_second};
@@ -98,16 +99,17 @@ std::vector<LayerProfile::Row> LayerProfile::rows(int steps, const Peak& peak) c
       // A gradient reads and writes tensors of the same sizes as forward.
       const std::int64_t bytes = layer == nullptr ? 0 : forward_bytes(graph_, *layer, precision);
       if (seconds < 1e-6) continue;
+      const double once = seconds / static_cast<double>(micro_batches);  // the operations' and bytes' time
       rows.push_back({.name = names_[node],
                       .kind = kind_of_node(layer),
                       .direction = direction_name(layer, direction),
                       .kernel = planned.layer->choice(direction),
                       .milliseconds = seconds * 1e3,
-                      .gigaflops = static_cast<double>(operations) / seconds * 1e-9,
-                      .gigabytes_per_second = static_cast<double>(bytes) / seconds * 1e-9});
+                      .gigaflops = static_cast<double>(operations) / once * 1e-9,
+                      .gigabytes_per_second = static_cast<double>(bytes) / once * 1e-9});
       if (!measured) continue;
       const PassRoof roof(operations, bytes, rates);
-      rows.back().share_of_peak = roof.seconds() / seconds;
+      rows.back().share_of_peak = roof.seconds() / once;
       rows.back().memory_bound = roof.memory_bound();
     }
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -48,9 +49,9 @@ class LayerProfile final : public LayerObserver {
     double share_of_peak = 0;         // of the lower roof: operations in its precision, or memory; 0: unknown
     bool memory_bound = false;        // the lower roof is memory's
   };
-  // Rows of one step, the longest first, after `steps` steps were observed. Rates of the peak that are 0 were
-  // not measured.
-  std::vector<Row> rows(int steps, const Peak& peak) const;
+  // Rows of one step, the longest first, after `steps` steps of `micro_batches` micro-batches were observed.
+  // Rates of the peak that are 0 were not measured.
+  std::vector<Row> rows(int steps, std::int64_t micro_batches, const Peak& peak) const;
 
  private:
   const Graph& graph_;

@@ -143,7 +143,7 @@ int profile(ProfileRun& run, const Command& command, World& world) {
   });
   if (world.rank() != 0) return exit_code::done;
 
-  const auto rows = run.profile->rows(command.steps, peak);
+  const auto rows = run.profile->rows(command.steps, config.loader.accumulation, peak);
   const double gigaflop = executed_flops(training.graph(), training.network().nodes()) * 1e-9 *
                           static_cast<double>(config.loader.accumulation);
   const LayerPage page{.network = config.model.name,

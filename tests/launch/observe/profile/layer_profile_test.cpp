@@ -34,15 +34,16 @@ TEST(MeasureTogether, AllRanksMeasureTogether) {
 
 using Row = LayerProfile::Row;
 
-// The row of a linear layer whose forward took 1 ms.
-Row row_in(Precision precision, const Peak& peak) {
+// The row of a linear layer whose forward took 1 ms in each micro-batch.
+Row row_in(Precision precision, const Peak& peak, int steps = 1, int micro_batches = 1) {
   Graph graph({.batch = 4, .height = 4, .width = 4, .channels = 1, .classes = 8});
   graph.classify(graph.linear(graph.input(), {.features = 8}, "fc"));
   Network network(graph, {.precision = precision});
   LayerProfile profile(graph, network, nullptr);
   for (std::size_t node = 0; node < network.nodes().size(); ++node)
-    if (network.nodes()[node].name == "fc") profile.layer_ran(node, Direction::forward, 0, 1'000'000);
-  const std::vector<Row> rows = profile.rows(1, peak);
+    for (int i = 0; network.nodes()[node].name == "fc" && i < steps * micro_batches; ++i)
+      profile.layer_ran(node, Direction::forward, 0, 1'000'000);
+  const std::vector<Row> rows = profile.rows(steps, micro_batches, peak);
   return rows.size() == 1 ? rows.front() : Row{};
 }
 
@@ -57,6 +58,16 @@ TEST(LayerProfile, ComparesALayerWithComputeAndMemoryPeaks) {
     EXPECT_NEAR(row_in(half, slow_memory).share_of_peak, 2 * kElements * 1e-6 / 0.01, 1e-9);
     EXPECT_NEAR(row_in(half, slow_memory).gigabytes_per_second, 2 * kElements * 1e-6, 1e-9);
   }
+}
+
+TEST(LayerProfile, RatesDoNotDependOnTheNumberOfMicroBatches) {
+  const Peak peak{.gigaflops = 0.01, .gigabytes_per_second = 0.01};
+  const Row one = row_in(Precision::fp32, peak), three = row_in(Precision::fp32, peak, 2, 3);
+  EXPECT_NEAR(one.milliseconds, 1, 1e-9);
+  EXPECT_NEAR(three.milliseconds, 3, 1e-9) << "of a step";
+  EXPECT_NEAR(three.gigaflops, one.gigaflops, 1e-9);
+  EXPECT_NEAR(three.gigabytes_per_second, one.gigabytes_per_second, 1e-9);
+  EXPECT_NEAR(three.share_of_peak, one.share_of_peak, 1e-9);
 }
 
 TEST(LayerProfile, WithoutAMeasuredPeakSharesAreUnknown) {
