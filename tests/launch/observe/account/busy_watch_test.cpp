@@ -130,6 +130,23 @@ TEST(IdleCause, WaitingForCheckpointsIsMonitoring) {
   EXPECT_EQ(cause_of(line, by_steps), "small_work: train.batch=16") << "the rest of the time";
 }
 
+TEST(BusyWatch, FiguresOfUnequalLinesAreOfTheirWholeTime) {
+  StepLine fast = line_of(10, Phase::data_wait, 5), slow = line_of(20, Phase::data_wait, 18);
+  fast.without_core_seconds = 1;
+  slow.account[Phase::backward] = 12;
+  slow.samples_per_second = 20;
+  slow.without_core_seconds = 3;
+  slow.busy = 0.3;
+  BusyWatch watch({.below = 0.7, .lines = 2}, kTwoRanks);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(watch.look(fast, 0));
+  const auto event = watch.look(slow, 0);
+  ASSERT_TRUE(event);
+  EXPECT_DOUBLE_EQ(event->lines.samples_per_second, 40);
+  EXPECT_DOUBLE_EQ(event->lines.without_core_seconds, 4);
+  EXPECT_DOUBLE_EQ(event->lines.busy, 0.325);
+  EXPECT_EQ(event->lines.steps, 20);
+}
+
 TEST(IdleCause, NumberOfThreadsInTheTextIsAlsoKeyAndValue) {
   const IdleContext shared{.local_ranks = 4, .threads = 2, .cores = 4};
   const IdleContext preloaded{.threads = 2, .preloads = true};

@@ -94,6 +94,28 @@ TEST(MonitorSums, AddUpOverNodes) {
   EXPECT_TRUE(parsed(all)["joules"].is_null());
 }
 
+TEST(MonitorSums, AddUpTheHostsOfNodesWithoutDevices) {
+  const auto host = [](std::optional<double> joules) {
+    MonitorSums sums;
+    sums.nodes = 1;
+    sums.seconds = 10;
+    sums.host_joules = joules;
+    return sums;
+  };
+  MonitorSums all = host(1.8e6);
+  all += host(3.6e6);
+  const nlohmann::json json = parsed(all, {.samples = 1, .price_per_kwh = 0.25});
+  EXPECT_EQ(json["host"]["joules"], 5.4e6);
+  EXPECT_EQ(json["joules"], 5.4e6);
+  EXPECT_EQ(json["kwh"], 1.5);
+  EXPECT_EQ(json["cost"], 0.375);
+  all += host(std::nullopt);
+  EXPECT_TRUE(parsed(all)["joules"].is_null());
+  MonitorSums mixed = node(80, 100);
+  mixed += host(5);
+  EXPECT_EQ(parsed(mixed)["device_joules"], 100);
+}
+
 using Seconds = std::chrono::seconds;
 
 TEST(EnergyMeter, ReadingsAddUpToTheCounter) {

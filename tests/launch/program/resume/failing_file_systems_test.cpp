@@ -279,8 +279,9 @@ TEST_F(FailingFileSystems, LineThatFailsWhenItsFileIsClosedIsRemoved) {
 TEST_F(FailingFileSystems, FilesAreSyncedBeforeTheirNamesAndTheCheckpointsName) {
   SKIP_WITHOUT_STRACE();
   const auto trace = place_.path("trace");
-  const ProgramResult result = run_shell(fmt::format(
-      "strace -f -y -qq --seccomp-bpf -o {} -e trace=fsync,rename {}", trace.string(), training(5, "stop")));
+  const ProgramResult result =
+      run_shell(fmt::format("strace -f -y -qq --seccomp-bpf -o {} -e trace=fsync,rename {}", trace.string(),
+                            training(5, "stop", "--set run.metrics_every=2")));
   ASSERT_EQ(result.exit_code, 0) << result.output;
   const std::vector<std::string> lines = lines_of(lines_naming(text_of(trace), run()));
   const auto first = [&](const std::vector<std::string>& parts, std::size_t from) {
@@ -304,7 +305,8 @@ TEST_F(FailingFileSystems, FilesAreSyncedBeforeTheirNamesAndTheCheckpointsName) 
     expect_parts(lines[after - 1], {"fsync(", partial + "/"});
     EXPECT_LT(first({"fsync(", partial + ">"}, renamed), named) << name;
   }
-  for (const char* lines_up_to_it : {"metrics.jsonl", "steps.jsonl", "tensorboard/events.out"})
+  for (const char* lines_up_to_it :
+       {"metrics.jsonl", "steps.jsonl", "evaluations.jsonl", "tensorboard/events.out"})
     EXPECT_LT(first({"fsync(", run() + "/" + lines_up_to_it}, 0), named) << lines_up_to_it;
   for (const std::string& around : {run() + "/checkpoints>", run() + ">"})
     EXPECT_LT(first({"fsync(", around}, named), lines.size()) << around;
