@@ -17,7 +17,8 @@ namespace lockstep {
 
 // Calls body(piece) once for each piece in [0, pieces), on at most `threads` threads including the caller;
 // returns when all are done. body must not throw. It can select per-thread memory by omp_get_thread_num(),
-// which is below `threads`.
+// which is below `threads`. With fewer pieces than threads the whole team starts all the same, because GNU
+// OpenMP ends the threads that a smaller team lacks and creates them again for the next.
 template <typename Body>
 void deal(std::int64_t pieces, int threads, Body body) {
   constexpr std::int64_t kStretches = 64;  // further threads start in these ranges, too
@@ -25,18 +26,17 @@ void deal(std::int64_t pieces, int threads, Body body) {
     std::atomic<std::int64_t> next;
     std::int64_t end;
   };
-  const int team = static_cast<int>(std::min<std::int64_t>(threads, pieces));
-  if (team <= 1) {
+  if (pieces <= 1 || threads <= 1) {
     for (std::int64_t piece = 0; piece < pieces; ++piece) body(piece);
     return;
   }
   std::array<Stretch, kStretches> stretches;
-  const std::int64_t count = std::min<std::int64_t>(team, kStretches);
+  const std::int64_t count = std::min({pieces, std::int64_t{threads}, kStretches});
   for (std::int64_t i = 0; i < count; ++i) {
     stretches[static_cast<std::size_t>(i)].next = pieces * i / count;
     stretches[static_cast<std::size_t>(i)].end = pieces * (i + 1) / count;
   }
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(threads)
   {
     const std::int64_t first = omp_get_thread_num() % count;
     for (std::int64_t i = 0; i < count; ++i) {

@@ -2,10 +2,12 @@
 #include "kernels/cpu/deal.h"
 
 #include <chrono>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "core/random.h"
 #include "core/tensor/buffer.h"
@@ -30,6 +32,25 @@ TEST(Deal, RunsEveryPieceOnceOnThreadsBelowTheBound) {
       EXPECT_EQ(beyond, 0) << threads << " threads";
     }
   }
+}
+
+// The threads of a team of four, by their numbers in the system.
+std::set<pid_t> team_of_four() {
+  std::set<pid_t> threads;
+#pragma omp parallel num_threads(4)
+  {
+    const pid_t thread = gettid();
+#pragma omp critical
+    threads.insert(thread);
+  }
+  return threads;
+}
+
+// Creating a thread takes longer than many a piece.
+TEST(Deal, FewPiecesEndNoThread) {
+  const std::set<pid_t> before = team_of_four();
+  deal(2, 4, [](std::int64_t) {});
+  EXPECT_EQ(team_of_four(), before);
 }
 
 // A thread whose core another process takes is suspended in its first piece.
