@@ -215,18 +215,20 @@ std::int64_t WinogradConvolution::channel_block(const ConvolutionShape& s) {
 }
 
 WinogradConvolution::WinogradConvolution(const ConvolutionShape& shape, DType type)
-    : shape_(shape), type_(type), block_(channel_block(shape)), threads_(omp_get_max_threads()) {
+    : shape_(shape), type_(type), block_(channel_block(shape)), planned_threads_(omp_get_max_threads()) {
   CHECK(type == DType::f32 || type == DType::bf16, "Winograd does not read {}", name_of(type));
   CHECK(block_ != 0, "Winograd does not support this shape or processor");
 }
 
+int WinogradConvolution::threads() const { return std::min(planned_threads_, omp_get_max_threads()); }
+
 std::size_t WinogradConvolution::forward_scratch_bytes() const {
-  return with_block(block_,
-                    [&]<typename V>() { return convolve_scratch(forward_pass<V>(shape_), threads_); });
+  return with_block(
+      block_, [&]<typename V>() { return convolve_scratch(forward_pass<V>(shape_), planned_threads_); });
 }
 std::size_t WinogradConvolution::backward_data_scratch_bytes() const {
-  return with_block(block_,
-                    [&]<typename V>() { return convolve_scratch(backward_pass<V>(shape_), threads_); });
+  return with_block(
+      block_, [&]<typename V>() { return convolve_scratch(backward_pass<V>(shape_), planned_threads_); });
 }
 
 void WinogradConvolution::forward(const AffineOperands& o) const {
@@ -235,7 +237,7 @@ void WinogradConvolution::forward(const AffineOperands& o) const {
       auto* y = static_cast<T*>(const_cast<void*>(o.y));
       with_activation(shape_.activation, [&](auto activate) {
         convolve(forward_pass<V>(shape_), static_cast<const T*>(o.x), static_cast<const T*>(o.w), o.bias, y,
-                 o.scratch, threads_, activate);
+                 o.scratch, threads(), activate);
       });
     });
   });
@@ -246,7 +248,7 @@ void WinogradConvolution::backward_data(const AffineOperands& o) const {
     with_storage(type_, [&]<typename T>() {
       auto* x = static_cast<T*>(const_cast<void*>(o.x));
       convolve(backward_pass<V>(shape_), static_cast<const T*>(o.y), static_cast<const T*>(o.w), nullptr, x,
-               o.scratch, threads_, Identity());
+               o.scratch, threads(), Identity());
     });
   });
 }

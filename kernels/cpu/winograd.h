@@ -27,7 +27,8 @@ class WinogradConvolution {
   static std::int64_t channel_block(const ConvolutionShape& shape);
   static bool supports(const ConvolutionShape& shape) { return channel_block(shape) != 0; }
 
-  // Plans for the calling thread's current number of threads. type: fp32 or bf16.
+  // Plans for the calling thread's current number of threads; calls take as many or fewer. type: fp32 or
+  // bf16.
   WinogradConvolution(const ConvolutionShape& shape, DType type);
 
   std::int64_t block() const { return block_; }
@@ -42,10 +43,13 @@ class WinogradConvolution {
   void backward_weights(const AffineOperands& operands) const;
 
  private:
+  // A team of another size than the other kernels' would cost the creation of threads.
+  int threads() const;
+
   ConvolutionShape shape_;
   DType type_;          // of activations and weights
   std::int64_t block_;  // B
-  int threads_;
+  int planned_threads_;
 };
 
 }  // namespace lockstep

@@ -172,10 +172,10 @@ std::size_t WinogradConvolution::backward_weights_scratch_bytes() const {
     const Pass p = forward_pass<V>(shape_);
     const std::int64_t in = p.in_channels(), out = p.out_channels(), tiles = p.tiles();
     const std::int64_t some = tiles_at_a_time(p, kCacheOfGradientTiles);
-    return gradient_by_weights(p)
-               ? points_floats(tiles, in) + points_floats(tiles, out) +
-                     threads_ * kPoints * kGradientStride<V>
-               : threads_ * (points_floats(in, out) + points_floats(some, in) + points_floats(some, out));
+    return gradient_by_weights(p) ? points_floats(tiles, in) + points_floats(tiles, out) +
+                                        planned_threads_ * kPoints * kGradientStride<V>
+                                  : planned_threads_ * (points_floats(in, out) + points_floats(some, in) +
+                                                        points_floats(some, out));
   });
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
@@ -188,9 +188,9 @@ void WinogradConvolution::backward_weights(const AffineOperands& o) const {
       const Pass p = forward_pass<V>(shape_);
       const T* x = static_cast<const T*>(o.x);
       const T* y = static_cast<const T*>(o.y);
-      gradient_by_weights(p) ? gradient_by_weights(p, x, y, gradient, scratch, threads_)
-                             : gradient_by_tiles(p, x, y, gradient, scratch, threads_);
-      if (o.bias != nullptr) sum_of_channels(p, y, o.bias, threads_);
+      gradient_by_weights(p) ? gradient_by_weights(p, x, y, gradient, scratch, threads())
+                             : gradient_by_tiles(p, x, y, gradient, scratch, threads());
+      if (o.bias != nullptr) sum_of_channels(p, y, o.bias, threads());
     });
   });
 }
