@@ -8,7 +8,6 @@
 #include "core/system/processors.h"
 #include "kernels/cpu/deal.h"
 #include "kernels/cpu/element.h"
-#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/onednn.h"
 
 namespace lockstep {
@@ -57,6 +56,12 @@ CpuMaxPooling::CpuMaxPooling(const PoolingWindow& window, const Shape& in, const
            kept_.has_channels_side_by_side(lanes, in[1]);
   };
   lanes_ = fit(16) ? 16 : fit(8) ? 8 : fit(4) ? 4 : 1;
+  apart_ = true;
+  for (std::size_t d = 0; d < 2; ++d) {
+    // A single window is as good as windows that follow each other.
+    if (out[d + 2] == 1) window_.strides[d] = std::max(window_.strides[d], window_.kernel[d]);
+    apart_ = apart_ && window_.strides[d] >= window_.kernel[d];
+  }
 }
 
 void CpuMaxPooling::run(DType type, const void* input, void* output, void* saved) const {
@@ -68,6 +73,18 @@ void CpuMaxPooling::run(DType type, const void* input, void* output, void* saved
     if (lanes_ == 8) return run_lanes<8>(from, to, saved);
     if (lanes_ == 4) return run_lanes<4>(from, to, saved);
     run_lanes<1>(from, to, saved);
+  });
+}
+
+void CpuMaxPooling::run_gradient(DType type, const void* output_gradient, const void* saved,
+                                 void* input_gradient) const {
+  with_element(type, [&](auto element) {
+    using T = typename decltype(element)::type;
+    const auto* from = static_cast<const T*>(output_gradient);
+    auto* to = static_cast<T*>(input_gradient);
+    if (lanes_ == 16) return run_gradient_lanes<16>(from, saved, to);
+    if (lanes_ == 8) return run_gradient_lanes<8>(from, saved, to);
+    run_gradient_lanes<4>(from, saved, to);
   });
 }
 
@@ -138,6 +155,54 @@ LOCKSTEP_LANES_INLINE void CpuMaxPooling::run_window(const Plane<T>& plane, void
   } else {
     store(static_cast<std::int32_t*>(saved) + kept, place);
   }
+}
+
+template <int W, typename T>
+void CpuMaxPooling::run_gradient_lanes(const T* output_gradient, const void* saved, T* input_gradient) const {
+  const std::int64_t groups = (from_.with_padding(in_[1]) + W - 1) / W;
+  deal(in_[0] * groups, [&](std::int64_t piece) {
+    const std::int64_t n = piece / groups, c = piece % groups * W;
+    const Plane<T> plane{.from = output_gradient + to_.at(n, c, 0, 0),
+                         .to = input_gradient + from_.at(n, c, 0, 0),
+                         .kept = kept_.at(n, c, 0, 0)};
+    for_this_processor([&]() LOCKSTEP_PROCESSOR_BODY {
+      for (std::int64_t row = 0; row < in_[2]; ++row) run_gradient_row<W>(plane, saved, row);
+    });
+  });
+}
+
+template <int W, typename T>
+LOCKSTEP_LANES_INLINE void CpuMaxPooling::run_gradient_row(const Plane<T>& plane, const void* saved,
+                                                           std::int64_t row) const {
+  using Float = typename Lanes<W>::Float;
+  using Int = typename Lanes<W>::Int;
+  const std::int64_t y = (row + window_.padding[0]) / window_.strides[0],
+                     h = (row + window_.padding[0]) % window_.strides[0];
+  const bool in_rows = y < out_[2] && h < window_.kernel[0];
+  std::int64_t x = 0,
+               w = window_.padding[1];  // padding is smaller than a window: the first column is in window 0
+  for (std::int64_t column = 0; column < in_[3]; ++column) {
+    Float gradient{};
+    if (in_rows && x < out_[3] && w < window_.kernel[1]) {
+      const Int place = saved_place<W>(saved, plane.kept + kept_.apart(y, x));
+      const Int here = Int{} + static_cast<std::int32_t>(h * window_.kernel[1] + w);
+      gradient = place == here ? load<Float>(plane.from + to_.apart(y, x)) : gradient;
+    }
+    store(plane.to + from_.apart(row, column), gradient);
+    if (++w == window_.strides[1]) {
+      w = 0;
+      ++x;
+    }
+  }
+}
+
+template <int W>
+LOCKSTEP_LANES_INLINE typename Lanes<W>::Int CpuMaxPooling::saved_place(const void* saved,
+                                                                        std::int64_t at) const {
+  using Byte = typename Lanes<W>::Byte;
+  using Int = typename Lanes<W>::Int;
+  if (!kept_is_byte_) return load<Int>(static_cast<const std::int32_t*>(saved) + at);
+  return same_bits<Int>(words_of_bytes<Lanes<W>>(load<Byte>(static_cast<const std::uint8_t*>(saved) + at)));
 }
 
 }  // namespace lockstep

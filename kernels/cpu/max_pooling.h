@@ -13,6 +13,7 @@
 
 #include "core/tensor/dtype.h"
 #include "core/tensor/tensor.h"
+#include "kernels/cpu/lanes.h"
 
 namespace lockstep {
 
@@ -56,6 +57,12 @@ class CpuMaxPooling {
   // type: of input and output. saved: the workspace, or null.
   void run(DType type, const void* input, void* output, void* saved) const;
 
+  // Returns true if no pixel is in two windows and channels are compared in groups: then no gradient is a
+  // sum.
+  bool has_gradient() const { return apart_ && !is_slow(); }
+  // Writes every pixel once; type: of both gradients. saved: the workspace that run() or oneDNN wrote.
+  void run_gradient(DType type, const void* output_gradient, const void* saved, void* input_gradient) const;
+
  private:
   // The rows or columns of a window that lie inside the image.
   struct Range {
@@ -64,6 +71,8 @@ class CpuMaxPooling {
   Range range_of(std::int64_t position, std::size_t dimension) const;
   template <int W, typename T>
   void run_lanes(const T* input, T* output, void* saved) const;
+  template <int W, typename T>
+  void run_gradient_lanes(const T* output_gradient, const void* saved, T* input_gradient) const;
   // A group of channels of a sample: where its first pixel is. kept: an offset in the workspace.
   template <typename T>
   struct Plane {
@@ -74,11 +83,17 @@ class CpuMaxPooling {
   template <int W, typename T>
   void run_window(const Plane<T>& plane, void* saved, std::int64_t row, std::int64_t column,
                   const Range& rows, const Range& columns) const;
+  // plane.from: of the output's gradient, plane.to: of the input's.
+  template <int W, typename T>
+  void run_gradient_row(const Plane<T>& plane, const void* saved, std::int64_t row) const;
+  template <int W>
+  typename Lanes<W>::Int saved_place(const void* saved, std::int64_t at) const;
 
   PoolingWindow window_;
   Shape in_, out_;
   ElementPlaces from_, to_, kept_;
   bool kept_is_byte_ = false;
+  bool apart_ = false;  // no pixel is in two windows
   int lanes_ = 1;
 };
 

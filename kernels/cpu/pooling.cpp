@@ -60,7 +60,8 @@ class CpuPooling final : public PoolingKernel {
                   backward.scratchpad_desc().get_size()});
     wide_input_ = align_up(primitives);
     wide_output_ = wide_input_ + align_up(source.get_size());
-    scratch_bytes_ = is_cast() ? wide_output_ + align_up(destination.get_size()) : primitives;
+    const bool widens = is_cast() && !(is_max_ && maximum_.has_gradient());
+    scratch_bytes_ = widens ? wide_output_ + align_up(destination.get_size()) : primitives;
     training_ =
         Primitive(onednn::PoolingForward(training), {{DNNL_ARG_SRC, source},
                                                      {DNNL_ARG_DST, destination},
@@ -95,6 +96,8 @@ class CpuPooling final : public PoolingKernel {
                 void* scratch) override {
     CHECK(saved_bytes_ == 0 || saved != nullptr,
           "backward of max pooling needs the memory that forward saved");
+    if (is_max_ && maximum_.has_gradient())
+      return maximum_.run_gradient(input_.dtype(), output_gradient, saved, input_gradient);
     const void* from = widened(output_, output_gradient, scratch, wide_output_);
     void* to = is_cast() ? at(scratch, wide_input_) : input_gradient;
     backward_.run({from, to, scratch, saved});

@@ -28,6 +28,7 @@ void for_each_pooling(Test test) {
     windows.push_back({.kind = kind, .kernel = 3, .stride = 1, .padding = 1});
     windows.push_back({.kind = kind, .kernel = 2, .stride = 1, .padding = 1});
     windows.push_back({.kind = kind, .kernel = 1, .stride = 2});
+    windows.push_back({.kind = kind, .kernel = 2, .stride = 3, .padding = 1});  // pixels between windows
     windows.push_back({.kind = kind, .global = true});
   }
   std::vector<Layout> layouts;
