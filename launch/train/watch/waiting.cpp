@@ -14,9 +14,9 @@ namespace {
 
 constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 
-// Threads that finish almost together should not sleep. After about the time of a wake-up, sleeping costs no
-// more than the spinning before it.
-constexpr double kSpinSeconds = 5e-6;
+// Threads that finish almost together should not sleep. After about the time of a wake-up, which is 50 us in a
+// virtual machine, sleeping costs no more than the spinning before it.
+constexpr double kSpinSeconds = 50e-6;
 
 // The instruction that OpenMP executes between two polls.
 void pause() {
