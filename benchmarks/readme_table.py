@@ -106,10 +106,10 @@ def floors(results):
     return rows
 
 
-def any_precision(model):
+def any_precision(model, file="cpu_suite"):
     """Both sides in the precision that is the fastest for each."""
     def row(results):
-        result = results("cpu_suite", f"step {model}")
+        result = results(file, f"step {model}")
         best = result.get("any_precision")
         if not best:
             return None
@@ -366,8 +366,9 @@ def cross_barrier(results):
             "`comm.codec`, with `comm.cross_barrier` (and without)", ", ".join(parts) + " samples/s", result)
 
 
-RESNET18_BF16 = step("step resnet18 bf16", "`resnet18`")
 AT_AVX2 = [step(f"step {model} at AVX2", f"`{model}`") for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")]
+AT_AMX = [step(f"step {model}", f"`{model}`", "cpu_suite_amx") for model in ("resnet18", "cnn")]
+AT_ZEN5 = [step(f"step {model}", f"`{model}`", "cpu_suite_zen5") for model in ("resnet18", "cnn")]
 AT_ZEN1 = [step(f"step {model} at AVX2", f"`{model}`", "cpu_suite_zen1") for model in ("resnet18", "cnn")]
 
 
@@ -560,10 +561,11 @@ def gpu_cifar10(results):
 
 
 # The third and the fourth have the lowest ratios to PyTorch, on a CPU and on a GPU.
-FIVE = [quickstart, AT_AVX2[0], RESNET18_BF16, lowest_on_a_gpu, all_reduce]
-ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_cifar10, step("step resnet18", "`resnet18`"), RESNET18_BF16, step("step mobilenet_v2", "`mobilenet_v2`"),
-       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AVX2, *AT_ZEN1,
-       *(any_precision(model) for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")), memory, engine, beside_ddp,
+FIVE = [quickstart, AT_AVX2[0], any_precision("resnet18", "cpu_suite_amx"), lowest_on_a_gpu, all_reduce]
+ALL = [quickstart, *(gpu_step(*each) for each in GPU_CASES), gpu_kernels, gpu_cifar10, step("step resnet18", "`resnet18`"), step("step mobilenet_v2", "`mobilenet_v2`"),
+       step("step cnn", "`cnn`"), step("step resnet50", "`resnet50`"), *AT_AMX, *AT_ZEN5, *AT_AVX2, *AT_ZEN1,
+       *(any_precision(model) for model in ("resnet18", "mobilenet_v2", "cnn", "resnet50")),
+       *(any_precision(model, file) for file in ("cpu_suite_amx", "cpu_suite_zen5") for model in ("resnet18", "cnn")), memory, engine, beside_ddp,
        ranks_against_threads, all_reduce, links, plan, plan_published, scaling,
        overlap("shared", "one node"), overlap("1gbit", "two nodes on one machine, links of 1 Gb/s"),
        overlap("200mbit", "two nodes on one machine, links of 200 Mb/s"),

@@ -125,7 +125,8 @@ class Rows(unittest.TestCase):
         self.assertEqual(readme_table.faster_than(rows, 1).count("5.00x"), 2)
 
     def test_only_clearly_slower_ways_of_the_peer_are_dropped_after_two_turns(self):
-        for name, part in committed("cpu_suite").items():
+        parts = [part for file in ("cpu_suite", "cpu_suite_amx", "cpu_suite_zen5") for part in committed(file).items()]
+        for name, part in parts:
             turns = part.get("turns", {}) if isinstance(part, dict) else {}
             ways = {way: [speed for speed in speeds if speed] for way, speeds in turns.items() if not way.startswith(suite.OWN)}
             if name == "step cnn" and part["date"] == "2026-11-27":
