@@ -121,7 +121,10 @@ std::vector<BucketTravel> AutoExchange::travel(std::span<const int> by_bucket,
                                                std::span<const double> seconds_per_element) const {
   std::vector<double> seconds(seconds_per_element.begin(), seconds_per_element.end());
   seconds.resize(choices_.size() + context_.codecs.rules.size());  // the rules' are in every choice
-  return travel_of(context_.plan.buckets(), context_.parameters, assignment(by_bucket), nodes(), seconds);
+  const DType weight_type =
+      dense_type(context_.sum_type, context_.plan.gradient_type(), context_.communicator);
+  return travel_of(context_.plan.buckets(), context_.parameters, weight_type, assignment(by_bucket), nodes(),
+                   seconds);
 }
 
 std::size_t AutoExchange::memory_bytes() const {

@@ -8,7 +8,7 @@ bool has_estimate(const ExchangeChoice& choice) {
 }
 
 std::vector<BucketTravel> travel_of(std::span<const Bucket> buckets, std::span<const Parameter> parameters,
-                                    const CodecAssignment& assignment, int nodes,
+                                    DType weight_type, const CodecAssignment& assignment, int nodes,
                                     std::span<const double> seconds_per_element) {
   std::vector<BucketTravel> travels;
   for (const Bucket& bucket : buckets) {
@@ -20,7 +20,7 @@ std::vector<BucketTravel> travel_of(std::span<const Bucket> buckets, std::span<c
       const ExchangeChoice& choice = assignment.choices[number];
       const auto elements = static_cast<double>(parameters[i].layout.physical_elements());
       if (!has_estimate(choice) || !choice.kind->codec->takes(choice, parameters[i])) {
-        dense_bytes += elements * static_cast<double>(size_of(bucket.type));
+        dense_bytes += elements * static_cast<double>(bucket.sent_size(weight_type));
         continue;
       }
       used[number] = true;

@@ -17,10 +17,11 @@ struct BucketTravel {
   double codec_seconds = 0;  // encoding and decoding on this rank
 };
 
-// The travel of each bucket. seconds_per_element: codec time of each of the assignment's choices
+// The travel of each bucket. weight_type: in which dense sums of weights are sent
+// (GradientBuckets::sent_type()). seconds_per_element: codec time of each of the assignment's choices
 // (codec_speed.h). Choices without an estimate count as the dense sum.
 std::vector<BucketTravel> travel_of(std::span<const Bucket> buckets, std::span<const Parameter> parameters,
-                                    const CodecAssignment& assignment, int nodes,
+                                    DType weight_type, const CodecAssignment& assignment, int nodes,
                                     std::span<const double> seconds_per_element);
 
 // The load of a codec exchange, in compressed elements; drivers: ranks of a node that share the codec's work.

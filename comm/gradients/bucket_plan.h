@@ -10,6 +10,7 @@
 // of ranks, and values and optimizer states share it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,6 +47,12 @@ struct Bucket {
 
   std::int64_t count() const { return end - begin; }
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(type); }
+  // The bytes of a sum of it without a codec. weight_type: GradientBuckets::sent_type().
+  std::size_t sent_bytes(DType weight_type) const {
+    return static_cast<std::size_t>(count()) * sent_size(weight_type);
+  }
+  // The bytes of one element in such a sum.
+  std::size_t sent_size(DType weight_type) const { return std::max(size_of(type), size_of(weight_type)); }
   // Empty if the bucket has fewer cache lines than there are ranks.
   ElementRange share_of(int rank) const { return {begin + rank * share, begin + (rank + 1) * share}; }
 };

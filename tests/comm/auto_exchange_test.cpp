@@ -262,8 +262,8 @@ TEST(BucketTravel, PredictsTheSentBytes) {
                                              .of_parameter = std::vector<std::size_t>(parameters.size(), 0)};
             const std::vector<double> free = {0};
             double bytes = 0;
-            for (const BucketTravel& travel :
-                 travel_of(buckets.buckets(), parameters, assignment, communicator.size(), free))
+            for (const BucketTravel& travel : travel_of(buckets.buckets(), parameters, buckets.sent_type(),
+                                                        assignment, communicator.size(), free))
               bytes += travel.bytes;
             const double n = communicator.size();
             const double expected = 2 * (n - 1) / n * bytes;
@@ -273,6 +273,21 @@ TEST(BucketTravel, PredictsTheSentBytes) {
           node_of);
     }
   }
+}
+
+// Over ranks that would round partial sums, sums of bf16 gradients are sent in fp32: int8 then sends a
+// quarter of them.
+TEST(BucketTravel, CountsDenseSumsInTheTypeInWhichTheyAreSent) {
+  const std::vector<Parameter> parameters = shaped_parameters(std::vector<Shape>{{256, 1024}}, DType::bf16);
+  const BucketPlan plan(parameters, {}, 2);
+  const std::vector<double> free = {0};
+  const auto bytes = [&](const ExchangeKind& kind, DType weight_type) {
+    const CodecAssignment assignment{.choices = {{.kind = &kind}}, .of_parameter = {0}};
+    return travel_of(plan.buckets(), parameters, weight_type, assignment, 2, free).front().bytes;
+  };
+  EXPECT_EQ(bytes(kDenseSum, DType::bf16), 256 * 1024 * 2);
+  EXPECT_EQ(bytes(kDenseSum, DType::f32), 256 * 1024 * 4);
+  EXPECT_EQ(bytes(kInt8Codec, DType::bf16), bytes(kInt8Codec, DType::f32));
 }
 
 TEST(BucketTravel, PlannedMemoryIsCloseToTheHeldMemory) {

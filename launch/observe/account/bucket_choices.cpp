@@ -17,21 +17,22 @@ double rounded(double mib) {
   return std::round(mib / unit) * unit;
 }
 
-BucketChoice choice_of(std::span<const Parameter> parameters, int ranks, double first, double middle,
-                       double last) {
+BucketChoice choice_of(std::span<const Parameter> parameters, DType weight_type, int ranks, double first,
+                       double middle, double last) {
   const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * kMiB); };
   const BucketPlan plan(
       parameters, {.first_bytes = bytes(first), .middle_bytes = bytes(middle), .last_bytes = bytes(last)},
       ranks);
   BucketChoice choice{.value = fmt::format("[{:.3g}, {:.3g}, {:.3g}]", first, middle, last)};
   for (const Bucket& bucket : plan.buckets())
-    choice.bucket_bytes.push_back(static_cast<double>(bucket.bytes()));
+    choice.bucket_bytes.push_back(static_cast<double>(bucket.sent_bytes(weight_type)));
   return choice;
 }
 
 }  // namespace
 
-std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, int ranks) {
+std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, DType weight_type,
+                                         int ranks) {
   std::vector<BucketChoice> choices;
   if (parameters.empty()) return choices;
   const double all = in_mib(BucketPlan(parameters, {}, ranks).bytes());
@@ -39,8 +40,8 @@ std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, 
     for (const double first_share : {1, 4}) {
       for (const double last_share : {1, 4, 16}) {
         const double middle = all / middle_share;
-        choices.push_back(choice_of(parameters, ranks, rounded(middle / first_share), rounded(middle),
-                                    rounded(middle / last_share)));
+        choices.push_back(choice_of(parameters, weight_type, ranks, rounded(middle / first_share),
+                                    rounded(middle), rounded(middle / last_share)));
       }
     }
   }

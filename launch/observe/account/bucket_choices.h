@@ -12,6 +12,7 @@
 namespace lockstep {
 
 // Middle buckets hold 1/2 to 1/32 of all gradients; first and last buckets have the same size or less.
-std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, int ranks);
+// weight_type: in which the sums of weights are sent (GradientBuckets::sent_type()).
+std::vector<BucketChoice> bucket_choices(std::span<const Parameter> parameters, DType weight_type, int ranks);
 
 }  // namespace lockstep

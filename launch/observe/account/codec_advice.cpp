@@ -12,8 +12,8 @@ namespace lockstep {
 
 std::function<std::vector<CodecAdvice>()> codecs_to_advise(const BucketOptions& options,
                                                            std::span<const Parameter> parameters,
-                                                           std::span<const Bucket> buckets, Device device,
-                                                           int nodes) {
+                                                           std::span<const Bucket> buckets, DType weight_type,
+                                                           Device device, int nodes) {
   const bool may =
       options.exchange.kind == &kDenseSum && options.codecs.rules.empty() && !options.along_tree && nodes > 1;
   if (!may || options.codecs.candidates.empty()) return nullptr;
@@ -30,7 +30,7 @@ std::function<std::vector<CodecAdvice>()> codecs_to_advise(const BucketOptions& 
       const CodecAssignment all{.choices = {choice},
                                 .of_parameter = std::vector<std::size_t>(parameters.size(), 0)};
       known->push_back({.codec = std::string(choice.kind->name),
-                        .travel = travel_of(buckets, parameters, all, nodes, seconds)});
+                        .travel = travel_of(buckets, parameters, weight_type, all, nodes, seconds)});
     }
     return *known;
   };

@@ -15,11 +15,12 @@ namespace lockstep {
 
 // Returns a function that lists the codecs allowed by comm.codec_limit, each applied to all buckets. Its
 // first call measures their speed on this machine, without a collective call. Null if there is nothing to
-// advise: with one node, or where a codec is set. parameters and buckets outlive it.
+// advise: with one node, or where a codec is set. parameters and buckets outlive it. weight_type: as in
+// travel_of().
 std::function<std::vector<CodecAdvice>()> codecs_to_advise(const BucketOptions& options,
                                                            std::span<const Parameter> parameters,
-                                                           std::span<const Bucket> buckets, Device device,
-                                                           int nodes);
+                                                           std::span<const Bucket> buckets, DType weight_type,
+                                                           Device device, int nodes);
 
 // Estimated bytes that codecs hold on a rank for gradients of this many elements; for "auto", the most of its
 // candidates.

@@ -48,7 +48,8 @@ void EpochReporter::epoch_trained(const EpochRecord& record) {
 void EpochReporter::add_communication(const EpochRecord& record) {
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, record.ledger->steps));
   std::vector<double> bytes;
-  for (const Bucket& bucket : buckets_.buckets()) bytes.push_back(static_cast<double>(bucket.bytes()));
+  for (const Bucket& bucket : buckets_.buckets())
+    bytes.push_back(static_cast<double>(bucket.sent_bytes(buckets_.sent_type())));
   epoch_.communication =
       gather_communication(host_, *record.ledger, std::move(bytes), record.communication_without_core);
   if (!trainer_.in_lockstep()) return;  // no exchange per step, so there is nothing to advise

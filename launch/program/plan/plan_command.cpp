@@ -95,7 +95,7 @@ void print_buckets(TrainingSetup& training, const Config& config, int ranks) {
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const Bucket& bucket = buckets[i];
     total += bucket.bytes();
-    travels += static_cast<std::size_t>(bucket.count()) * std::max(size_of(bucket.type), size_of(sent_type));
+    travels += bucket.sent_bytes(sent_type);
     const std::string& first = parameters[bucket.first_parameter].name;
     const std::string& last = parameters[bucket.last_parameter - 1].name;
     print_beside(fmt::format("  {:>6}  {:>10.1f}  ", i, static_cast<double>(bucket.bytes()) / 1024.0),

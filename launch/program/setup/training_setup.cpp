@@ -277,11 +277,11 @@ AdviceContext TrainingSetup::advice_context(const World& world) const {
           .most_accumulation = data_->sets.train->size() / host_.size() / config_.loader.batch,
           .halves_are_fast = halves_are_fast(),
           .sum_type = config_.gradients.sum_type,
-          .buckets = bucket_choices(network_->parameters(), host_.size()),
+          .buckets = bucket_choices(network_->parameters(), buckets_->sent_type(), host_.size()),
           .may_cross = is_host_memory(device) && !config_.gradients.cross_barrier &&
                        could_turn_on(Feature::cross_barrier, config_),
           .codecs = codecs_to_advise(bucket_options(config_, registry_), network_->parameters(),
-                                     buckets_->buckets(), device, world.nodes())};
+                                     buckets_->buckets(), buckets_->sent_type(), device, world.nodes())};
 }
 
 std::size_t TrainingSetup::codec_bytes() const {

@@ -216,7 +216,7 @@ RanksNow ranks_now(TrainingSetup& training, const World& world) {
                .cores = training.node_cores(),
                .on_gpu = training.network().device().kind == DeviceKind::cuda};
   for (const Bucket& bucket : training.buckets().buckets())
-    now.gradient_bytes += static_cast<double>(bucket.bytes());
+    now.gradient_bytes += static_cast<double>(bucket.sent_bytes(training.buckets().sent_type()));
   return now;
 }
 
