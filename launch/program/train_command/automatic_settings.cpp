@@ -29,6 +29,7 @@ std::int64_t found_batch(World& world, Communicator& control, const Config& conf
                          const Registry& registry) {
   Config first = config;
   first.loader.batch = kFirstBatch;
+  first.schedule.learning_rate = 0;  // the configured one is meant for another batch, and could diverge
   const FindBatchOptions options{.seconds = kBatchSeconds, .only_figures = true};
   const FindBatchTeller teller{
       .measured = [](const BatchFigure& figure) { log::info("{}", batch_line(figure)); }};

@@ -65,6 +65,15 @@ TEST(AutomaticSettings, TrainLikeTheSameValuesGivenExplicitly) {
                    {key + " = \"auto\""});
 }
 
+// The search takes hundreds of steps, the training one.
+TEST(AutomaticSettings, TheSearchForABatchDoesNotDiverge) {
+  const Workplace workplace("auto_rate");
+  const ProgramResult result =
+      run_shell(workplace.train({"train.batch=auto", "optimizer.learning_rate=100", "train.steps=1"}));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_NE(result.output.find("using batch"), std::string::npos) << result.output;
+}
+
 TEST(AutomaticSettings, AreRefusedOutsideTraining) {
   const Workplace workplace("auto_elsewhere");
   const std::string config = workplace.path("config.toml").string();
