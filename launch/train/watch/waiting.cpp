@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 
-// Threads that finish almost together should not sleep. After about the time of a wake-up, which is 50 us in a
-// virtual machine, sleeping costs no more than the spinning before it.
+// Threads that finish almost together should not sleep. After about the time of a wake-up, which is 50 us in
+// a virtual machine, sleeping costs no more than the spinning before it.
 constexpr double kSpinSeconds = 50e-6;
 
 // The instruction that OpenMP executes between two polls.
