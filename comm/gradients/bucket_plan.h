@@ -47,7 +47,7 @@ struct Bucket {
 
   std::int64_t count() const { return end - begin; }
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(type); }
-  // The bytes of a sum of it without a codec. weight_type: GradientBuckets::sent_type().
+  // The bytes of its sum over ranks, if no codec compresses it. weight_type: GradientBuckets::sent_type().
   std::size_t sent_bytes(DType weight_type) const {
     return static_cast<std::size_t>(count()) * sent_size(weight_type);
   }

@@ -65,6 +65,12 @@ class CommittedResults(unittest.TestCase):
         for page in ("benchmarks/README.md", "README.md"):
             self.assertIn(f"({min(compared.values()):.2f}x;", (ROOT / page).read_text(), f"{page}: the lowest ratio")
 
+    def test_the_front_page_has_the_lowest_ratio_of_a_step_on_a_cpu(self):
+        ratios = [each["ratio"] for file in (ROOT / "benchmarks/results").glob("cpu_suite*.json")
+                  for name, part in json.loads(file.read_text()).items() if name.startswith("step ")
+                  for each in (part, part.get("any_precision", {})) if "ratio" in each]
+        self.assertIn(f"({min(ratios):.2f}x, from", (ROOT / "README.md").read_text())
+
     def test_a_ratio_that_contradicts_the_medians_is_not_alone(self):
         page = (ROOT / "benchmarks/README.md").read_text()
         for file in (ROOT / "benchmarks/results").glob("*.json"):
